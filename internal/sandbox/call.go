@@ -59,16 +59,14 @@ func (s *Sandbox) serve(w http.ResponseWriter, r *http.Request, op operation, wo
 	if _, err := io.Copy(buffer, io.LimitReader(r.Body, bodyLimit+1)); err != nil {
 		return // the caller disconnected before the request was complete
 	}
-	s.calls[op].Add(1)
 	seen := s.journal.begin(op, r, buffer.Bytes())
 	c := &call{r: r, base: s.base(r), Settings: s.settings.Load()}
 
 	fault := s.faults.pick(op, buffer.Bytes(), r.URL.RawQuery)
-	var a answer
-	defer func() { s.journal.end(seen, fault, a) }()
+	defer s.journal.end(seen, fault)
 	if fault != nil {
 		s.logf("fault %d fired: %s on %s", fault.ID, fault.Kind, op)
-		if s.failBefore(w, r, op, fault) {
+		if s.failBefore(w, op, fault) {
 			return
 		}
 		if fault.Kind == Short {
@@ -77,16 +75,14 @@ func (s *Sandbox) serve(w http.ResponseWriter, r *http.Request, op operation, wo
 	}
 	s.wait(time.Duration(c.Latency), nil)
 
-	var admitted bool
-	if a, admitted = s.admit(op, r, buffer.Bytes()); admitted {
+	a, admitted := s.admit(op, r, buffer.Bytes())
+	if admitted {
 		if op.post() {
 			c.body = strings.ToValidUTF8(buffer.String(), string(utf8.RuneError))
 		}
 		a = work(s, c)
 	}
-	if a.status >= 300 {
-		s.refused(op)
-	}
+	s.journal.worked(seen, a)
 	if fault != nil && s.failAfter(w, r, op, fault, a) {
 		return
 	}
@@ -141,15 +137,6 @@ func credentialMatches(given, want string) bool {
 func isJSON(contentType string) bool {
 	kind, _, err := mime.ParseMediaType(contentType)
 	return err == nil && kind == "application/json"
-}
-
-func (s *Sandbox) refused(op operation) {
-	switch op {
-	case opEnroll:
-		s.registry.refused.Add(1)
-	case opSend:
-		s.outbox.refused.Add(1)
-	}
 }
 
 // wait sleeps for d, or until the sandbox closes or leave is closed.

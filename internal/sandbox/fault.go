@@ -13,7 +13,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -66,7 +65,6 @@ func (f *Fault) accepted(n int) int {
 
 // faults are the current rules, in the order they were added.
 type faults struct {
-	any    atomic.Bool // so that no lock is taken while there are no rules
 	mu     sync.Mutex
 	rules  []*Fault
 	lastID int
@@ -89,7 +87,6 @@ func (s *Sandbox) AddFault(f Fault) (id int, err error) {
 	l.lastID++
 	f.ID = l.lastID
 	l.rules = append(l.rules, &f)
-	l.any.Store(true)
 	return f.ID, nil
 }
 
@@ -135,7 +132,6 @@ func (s *Sandbox) ClearFault(id int) bool {
 	defer s.faults.mu.Unlock()
 	before := len(s.faults.rules)
 	s.faults.rules = slices.DeleteFunc(s.faults.rules, func(f *Fault) bool { return f.ID == id })
-	s.faults.any.Store(len(s.faults.rules) > 0)
 	return len(s.faults.rules) < before
 }
 
@@ -143,7 +139,6 @@ func (l *faults) clear(counts bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.rules = nil
-	l.any.Store(false)
 	if counts {
 		l.fired, l.lastID = map[string]int{}, 0
 	}
@@ -158,9 +153,6 @@ func (l *faults) counts() map[string]int {
 
 // pick returns the first rule that applies to a call, or nil.
 func (l *faults) pick(op operation, body []byte, query string) *Fault {
-	if !l.any.Load() {
-		return nil
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, f := range l.rules {
@@ -185,7 +177,7 @@ func (f *Fault) applies(op operation, body []byte, query string) bool {
 }
 
 // failBefore does the fault's part before the work; true means that the call ends there, with nothing done.
-func (s *Sandbox) failBefore(w http.ResponseWriter, r *http.Request, op operation, f *Fault) bool {
+func (s *Sandbox) failBefore(w http.ResponseWriter, op operation, f *Fault) bool {
 	switch f.Kind {
 	case Delay:
 		s.wait(time.Duration(f.Delay), nil)

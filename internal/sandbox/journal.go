@@ -22,8 +22,8 @@ type journal struct {
 	counts [operations]tally
 }
 
-// tally counts calls by what became of them. One that was accepted and then failed is both.
-type tally struct{ Accepted, Refused, Failed int }
+// tally counts calls, and what became of them. One that was accepted and then failed is both.
+type tally struct{ Calls, Accepted, Refused, Failed int }
 
 // received is one call.
 type received struct {
@@ -52,6 +52,7 @@ func (j *journal) begin(op operation, r *http.Request, body []byte) *received {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	j.counts[op].Calls++
 	c.n = 1
 	if n := len(j.last); n > 0 {
 		c.n = j.last[n-1].n + 1
@@ -63,27 +64,31 @@ func (j *journal) begin(op operation, r *http.Request, body []byte) *received {
 	return c
 }
 
-// end notes what became of a call: a is what the work gave, zero if none was done.
-func (j *journal) end(c *received, fault *Fault, a answer) {
+// worked notes what the work of a call gave.
+func (j *journal) worked(c *received, a answer) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	c.over, c.work, c.status = true, a.status, a.status
+	c.work, c.status = a.status, a.status
 	c.answer = string(a.body[:min(len(a.body), contentsKept)])
-	count := &j.counts[c.op]
-	switch {
-	case a.status >= 300:
-		count.Refused++
-	case a.status > 0:
-		count.Accepted++
+	if a.status < 300 {
+		j.counts[c.op].Accepted++
+	} else {
+		j.counts[c.op].Refused++
 	}
-	if fault == nil {
+}
+
+// end notes that a call is over, and what the fault that it met made of it.
+func (j *journal) end(c *received, fault *Fault) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if c.over = true; fault == nil {
 		return
 	}
 	c.fault = fault.Kind
 	if fault.Kind == Delay || fault.Kind == DelayAnswer || fault.Kind == Short { // answered as it was done
 		return
 	}
-	count.Failed++
+	j.counts[c.op].Failed++
 	if c.status, c.answer = 0, ""; fault.Kind == Status || fault.Kind == AcceptStatus {
 		c.status = fault.answer(c.op).status
 	}

@@ -20,7 +20,7 @@ type Oracle struct {
 // Enrollments is what the e-mandate service did.
 type Enrollments struct {
 	Accepted   int            `json:"accepted"`
-	Refused    int64          `json:"refused"`
+	Refused    int            `json:"refused"`
 	V2         int            `json:"v2"` // of those accepted
 	V3         int            `json:"v3"`
 	States     map[string]int `json:"states"`      // by status: New, Approved …
@@ -34,7 +34,7 @@ type Enrollments struct {
 // Mail is what the email service did.
 type Mail struct {
 	Accepted    int        `json:"accepted"` // submissions
-	Refused     int64      `json:"refused"`
+	Refused     int        `json:"refused"`
 	Recipients  int64      `json:"recipients"`   // accepted in total
 	Distinct    int        `json:"distinct"`     // distinct pairs of subject and recipient
 	Largest     int        `json:"largest"`      // maximum recipients requested in one accepted submission
@@ -67,12 +67,14 @@ const summaryTwice = 100
 // Oracle reports what was really done.
 func (s *Sandbox) Oracle(q Query) Oracle {
 	o := Oracle{Calls: map[string]int64{}, Faults: s.faults.counts(), Callbacks: s.callback.counts()}
+	counts := s.journal.tallies()
 	for op := range operations {
-		o.Calls[op.String()] = s.calls[op].Load()
+		o.Calls[op.String()] = int64(counts[op].Calls)
 	}
 	q.Summary = q.Summary || q.OrderNumber != "" || q.Recipient != ""
 	o.Enroll = s.registry.oracle(q)
 	o.Mail = s.outbox.oracle(q)
+	o.Enroll.Refused, o.Mail.Refused = counts[opEnroll].Refused, counts[opSend].Refused
 	if q.Log {
 		o.Log = s.outbox.history()
 	}
@@ -92,7 +94,7 @@ func (s *Sandbox) Enrolled(orderNumber string) int {
 func (l *registry) oracle(q Query) Enrollments {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	e := Enrollments{Accepted: len(l.rows), Refused: l.refused.Load(), V2: l.version[2], V3: l.version[3],
+	e := Enrollments{Accepted: len(l.rows), V2: l.version[2], V3: l.version[3],
 		Orders: len(l.last), TwiceCount: len(l.twice), Twice: map[string]int{}, States: map[string]int{}, Deductions: map[string]int{}}
 	now := time.Now()
 	for i := range l.rows {
@@ -128,7 +130,7 @@ func (l *registry) oracle(q Query) Enrollments {
 func (o *outbox) oracle(q Query) Mail {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	m := Mail{Accepted: len(o.messages), Refused: o.refused.Load(), Lost: len(o.lost), Recipients: o.recipients, Distinct: len(o.seen),
+	m := Mail{Accepted: len(o.messages), Lost: len(o.lost), Recipients: o.recipients, Distinct: len(o.seen),
 		Largest: o.largest, TwiceCount: o.twice, Twice: []Received{}}
 	if q.Recipient == "" && q.Summary && o.twice == 0 {
 		return m

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -25,8 +24,6 @@ type outbox struct {
 	twice      int            // of them accepted more than once
 	recipients int64
 	largest    int
-
-	refused atomic.Int64
 }
 
 // posted is an accepted message.
@@ -49,7 +46,6 @@ func (o *outbox) reset(seed uint64) {
 	o.messages, o.pending, o.log, o.foreign, o.shuffled = nil, nil, nil, nil, shuffle{}
 	o.seen, o.twice, o.recipients, o.largest = map[mailed]int{}, 0, 0, 0
 	o.lost, o.drawn = nil, 0
-	o.refused.Store(0)
 }
 
 // accept queues a message, unless the number of requested recipients exceeds the quota.

@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -56,8 +55,6 @@ type registry struct {
 	deductions []deduction
 	cycle      uint32  // the last one
 	listed     []int32 // the records in the order of their making: n+1 of an enrollment, -(n+1) of a deduction
-
-	refused atomic.Int64
 }
 
 func (l *registry) reset() {
@@ -65,7 +62,6 @@ func (l *registry) reset() {
 	defer l.mu.Unlock()
 	l.rows, l.last, l.twice, l.version = nil, map[string]uint32{}, map[string]int{}, [4]int{}
 	l.deductions, l.cycle, l.listed = nil, 0, nil
-	l.refused.Store(0)
 }
 
 // add stores an accepted enrollment and returns its number.

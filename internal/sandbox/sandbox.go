@@ -43,7 +43,6 @@ type Sandbox struct {
 	zone     *time.Location
 	settings atomic.Pointer[Settings]
 
-	calls    [operations]atomic.Int64
 	faults   faults
 	journal  journal
 	registry registry
@@ -77,9 +76,6 @@ func (s *Sandbox) Reset() {
 		settings = *s.o.Settings
 	}
 	s.settings.Store(&settings)
-	for i := range s.calls {
-		s.calls[i].Store(0)
-	}
 	s.faults.clear(true)
 	s.journal.reset()
 	s.registry.reset()

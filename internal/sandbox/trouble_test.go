@@ -77,7 +77,7 @@ func TestTheCallsAreShownWithWhatBecameOfThem(t *testing.T) {
 	do(s, request("POST", "/v3/mandates", enrollment1().with("order_number", "DD3").String()))
 	press(s, url.Values{"do": {"add"}, "what": {"enroll-garbage"}, "times": {"1"}})
 	do(s, request("POST", "/v3/mandates", enrollment1().with("order_number", "DD4").String()))
-	equal(t, "counts", s.journal.tallies()[opEnroll], tally{Accepted: 2, Refused: 1, Failed: 2})
+	equal(t, "counts", s.journal.tallies()[opEnroll], tally{Calls: 4, Accepted: 2, Refused: 1, Failed: 2})
 	text := do(s, httptest.NewRequest("GET", "http://127.0.0.1/calls", nil)).Body.String()
 	at := 0
 	for _, want := range []string{"DD4", "done, the answer was unreadable", "DD3", "not done, answered Service Unavailable", "DD2",

@@ -130,18 +130,6 @@ func name(e messages.Event) string {
 	return e.Type()
 }
 
-// Subjects are the subjects with a schema, without an id or an open state: requests first, then events, each in
-// the order in which a request meets them.
-func Subjects() (all []string) {
-	for _, r := range requests {
-		all = append(all, r.operation.Requested())
-	}
-	for _, e := range events {
-		all = append(all, name(e))
-	}
-	return all
-}
-
 // definitions are the $defs that a schema refers to.
 type definitions map[string]object
 

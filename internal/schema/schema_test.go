@@ -122,3 +122,15 @@ func TestTheExamplesOfMessagesAreValid(t *testing.T) {
 		validates(t, compiled(t)[subject], subject, []byte(example))
 	}
 }
+
+// Subjects are the subjects with a schema, without an id or an open state: requests first, then events, each in
+// the order in which a request meets them.
+func Subjects() (all []string) {
+	for _, r := range requests {
+		all = append(all, r.operation.Requested())
+	}
+	for _, e := range events {
+		all = append(all, name(e))
+	}
+	return all
+}
