@@ -139,7 +139,7 @@ func (f *FollowUp) step(ctx context.Context, q *queue) (time.Duration, error) {
 		if q.tries >= maxTries && f.answered.After(q.failed) { // the fault is this event's
 			q.open = history.Pending{}
 		}
-		return max(f.Policy.Max, retry.ResolvePace, min(failed.RetryAfter, retry.RetryAfterMax)), err
+		return max(f.Policy.Max, retry.ResolvePace, retry.Asked(err)), err
 	}
 	if looked && err == nil {
 		f.answered = time.Now()

@@ -46,7 +46,7 @@ type Common struct {
 
 	UpstreamTimeout time.Duration `env:"UPSTREAM_TIMEOUT" default:"30s" help:"Timeout of one call." group:"upstream"`
 	RetryFirst      time.Duration `env:"RETRY_FIRST" default:"200ms" help:"Wait before the first retry of a call." group:"upstream"`
-	RetryMax        time.Duration `env:"RETRY_MAX" default:"10s" help:"Maximum wait between two calls of one delivery; also the first wait of a deferred request, and the interval of probes while an operation is held." group:"upstream"`
+	RetryMax        time.Duration `env:"RETRY_MAX" default:"10s" help:"Maximum wait between two calls of one delivery; also the first wait of a deferred request, and the shortest interval of probes while an operation is held." group:"upstream"`
 	RetryTries      int           `env:"RETRY_TRIES" default:"5" help:"Calls per delivery before the request is deferred." group:"upstream"`
 	Rate            float64       `env:"RATE" placeholder:"N" help:"Maximum calls per second of this replica, all kinds of calls together, such as 20 or 0.5. Default: no limit." group:"upstream"`
 	FleetRate       float64       `env:"FLEET_RATE" placeholder:"N" help:"Maximum calls per second of all replicas of this program together, which share it through NATS; give each the same. Default: no limit." group:"upstream"`

@@ -68,8 +68,8 @@ const (
 	ResolvePace = 250 * time.Millisecond
 	// LookAgain is the pause before more of them are asked for, if none is due later.
 	LookAgain = time.Second
-	// RetryAfterMax bounds what an upstream may ask for if nothing else does.
-	RetryAfterMax = 15 * time.Minute
+	// Longest bounds a deferral, what an upstream may ask for, and the pause between two probes.
+	Longest = 15 * time.Minute
 	// SweepMin is the shortest pause between two sweeps of a list.
 	SweepMin = time.Second
 	// RoundEvery is the shortest time from one scan of a list to the next.
@@ -107,8 +107,6 @@ const (
 
 	// SpansLost is how often at most the log says that spans are lost.
 	SpansLost = time.Hour
-
-	maxDeferral = 15 * time.Minute
 )
 
 // Timeouts of answers.

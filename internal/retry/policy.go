@@ -48,23 +48,37 @@ func (w *Waits) Next(err error) (time.Duration, bool) {
 	if w.left--; w.left < 0 {
 		return 0, false
 	}
-	wait := w.grow.NextBackOff()
-	if e, ok := errors.AsType[*clients.Error](err); ok && e.RetryAfter > 0 {
-		wait = max(wait, e.RetryAfter)
-		if e.RetryAfter > w.policy.Max {
-			return 0, false
-		}
+	asked := Asked(err)
+	if asked > w.policy.Max {
+		return 0, false
 	}
-	return wait, true
+	return max(w.grow.NextBackOff(), asked), true
+}
+
+// Asked is how long the upstream asked to wait in an error, at most Longest.
+func Asked(err error) time.Duration {
+	if e, ok := errors.AsType[*clients.Error](err); ok {
+		return min(e.RetryAfter, Longest)
+	}
+	return 0
 }
 
 // Defer is how long a request is deferred after a deferral of last, 0 for none: twice as long, from Max to fifteen minutes.
 func (p Policy) Defer(last time.Duration) time.Duration {
-	longest := max(maxDeferral, p.Max)
-	if last > longest { // the upstream asked for it
-		return longest
+	return min(max(2*last, p.Max, time.Millisecond), max(Longest, p.Max))
+}
+
+// NotBefore is when a request's wait that begins now ends: while there is time for one more call before giveUp, and at
+// giveUp at the latest.
+func NotBefore(wait time.Duration, giveUp time.Time, call time.Duration) time.Time {
+	now, end := time.Now(), giveUp
+	if last := giveUp.Add(-call - Margin); now.Before(last) {
+		end = last
 	}
-	return min(max(2*last, p.Max, time.Millisecond), longest)
+	if at := now.Add(wait); at.Before(end) {
+		return at
+	}
+	return end
 }
 
 // Read calls f, which changes nothing upstream, until it succeeds, fails with a fate other than busy or unknown, or runs out

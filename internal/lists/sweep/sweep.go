@@ -151,13 +151,10 @@ func (s *Sweeper[T]) idlePause(before time.Duration, published int, took time.Du
 func (s *Sweeper[T]) failed(err error, failures int) time.Duration {
 	var e *clients.Error
 	upstream := errors.As(err, &e)
-	wait := max(s.Interval, min(s.Interval<<min(failures-1, 10), s.Policy.Max))
-	if upstream {
-		wait = max(wait, min(e.RetryAfter, retry.RetryAfterMax))
-	}
+	wait := max(s.Interval, min(s.Interval<<min(failures-1, 10), s.Policy.Max), retry.Asked(err))
 	held := upstream && e.Fate == clients.Held
 	if held {
-		wait = max(s.Policy.Max, min(e.RetryAfter, retry.RetryAfterMax), retry.SweepMin)
+		wait = max(s.Policy.Max, retry.Asked(err), retry.SweepMin)
 	}
 	first := s.fault.Load() == nil
 	if held && (first || s.Fault() == "") || !held {

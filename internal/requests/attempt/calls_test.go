@@ -103,14 +103,37 @@ func TestAGivenUpRequestOfUnknownFateIsLookedAtOnceMore(t *testing.T) {
 	}
 }
 
-func TestADeferralEndsAtGiveUpAt(t *testing.T) {
+// The last deferral but one leaves time for a call, the last one ends at give_up_at.
+func TestADeferralLeavesTimeForOneMoreCallBeforeGiveUpAt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness("busy 2m", "")
 		h.call.GiveUpAt = time.Now().Add(time.Minute)
-		if got := h.deliver(t.Context()); got.Verdict != RetryLater || got.wait != time.Minute {
-			t.Errorf("got %s", summary(got))
+		for _, want := range []time.Duration{time.Minute - timeout - retry.Margin, timeout + retry.Margin} {
+			got := h.deliver(t.Context())
+			if got.Verdict != RetryLater || got.calls != 1 || got.wait != want {
+				t.Errorf("got %s, want a call and a wait of %v", summary(got), want)
+			}
+			time.Sleep(got.wait)
+		}
+		if got := h.deliver(t.Context()); got.Verdict != GivenUp || got.calls != 0 {
+			t.Errorf("at give_up_at: got %s", summary(got))
 		}
 	})
+}
+
+func TestAnUpstreamThatAsksForADayIsAskedAfterAQuarterOfAnHour(t *testing.T) {
+	for _, asks := range []string{"busy 24h", "held 24h"} {
+		synctest.Test(t, func(t *testing.T) {
+			h := newHarness(asks+", ok", "")
+			if got := h.deliver(t.Context()); got.Verdict != RetryLater || got.wait != 15*time.Minute {
+				t.Fatalf("got %s", summary(got))
+			}
+			time.Sleep(15 * time.Minute)
+			if got := h.deliver(t.Context()); got.Verdict != Done {
+				t.Errorf("got %s", summary(got))
+			}
+		})
+	}
 }
 
 func TestNoCallIsRepeatedAfterStop(t *testing.T) {

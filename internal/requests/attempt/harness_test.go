@@ -105,6 +105,10 @@ func resultOf(name string) error {
 		return failed(clients.Busy, clients.ReasonBusy, 429, 8*time.Second)
 	case "busy 2m":
 		return failed(clients.Busy, clients.ReasonBusy, 429, 2*time.Minute)
+	case "busy 24h":
+		return failed(clients.Busy, clients.ReasonBusy, 503, 24*time.Hour)
+	case "held 24h":
+		return failed(clients.Held, clients.ReasonHeld, 402, 24*time.Hour)
 	case "held":
 		return failed(clients.Held, clients.ReasonHeld, 403, 0)
 	case "held 2m":

@@ -86,11 +86,18 @@ func TestAHoldThatBeginsWhileItWaitsStopsACall(t *testing.T) {
 	}
 }
 
-func TestThreeCallsOfUnknownFateBeginAHold(t *testing.T) {
+func TestCallsOfUnknownFateOfOneRequestBeginNoHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness("unknown", "again")
-		if h.deliver(t.Context()); !h.hold.Active() {
-			t.Error("nothing is held")
+		for range 3 {
+			if got := h.deliver(t.Context()); got.calls != policy.Tries || h.hold.Active() {
+				t.Fatalf("got %s, held: %q", summary(got), h.hold.Why())
+			}
+			time.Sleep(time.Hour)
+		}
+		h.other(t, "another", resultOf("unknown"))
+		if h.other(t, "a third", resultOf("unknown")); !h.hold.Active() {
+			t.Error("three requests begin no hold")
 		}
 	})
 }

@@ -27,7 +27,7 @@ func (r *run[T]) judge(ctx context.Context, failed error, again bool) (ended boo
 	case clients.Busy:
 		r.Permit.Observe(seen)
 		if !again {
-			r.later(e, max(r.nextWait(), e.RetryAfter))
+			r.later(e, max(r.nextWait(), retry.Asked(e)))
 		}
 		return !again, nil
 	case clients.Held:
@@ -53,11 +53,7 @@ func (r *run[T]) look(ctx context.Context, fresh bool) (ended bool, err error) {
 	case ctx.Err() != nil:
 		return false, context.Cause(ctx)
 	case err != nil:
-		wait := r.nextWait()
-		if e, ok := errors.AsType[*clients.Error](err); ok {
-			wait = max(wait, e.RetryAfter)
-		}
-		r.later(err, wait)
+		r.later(err, max(r.nextWait(), retry.Asked(err)))
 		r.result.Reason, r.result.Message = r.Unknown, "it could not be found out what became of a call: "+err.Error()
 		return true, nil
 	case verdict == Done:
@@ -114,7 +110,7 @@ func (r *run[T]) accountFault(ctx context.Context, e *clients.Error) error {
 		return r.refused(ctx, &refused)
 	}
 	r.Permit.Observe(hold.Call{Err: e, Suspect: alone})
-	r.later(e, max(r.Policy.Max, e.RetryAfter))
+	r.later(e, max(r.Policy.Max, retry.Asked(e)))
 	return nil
 }
 
@@ -131,14 +127,14 @@ func (r *run[T]) held(err error) {
 	r.later(e, wait)
 }
 
-// later defers the request for a while, and not beyond give_up_at.
+// later defers the request for a while, so that a call is possible before give_up_at.
 func (r *run[T]) later(why error, wait time.Duration) {
 	if e, ok := errors.AsType[*clients.Error](why); ok {
 		r.describe(e)
 	}
 	r.result.Verdict, r.result.Cause = RetryLater, why
 	r.result.AfterUnknown = r.result.AfterUnknown || r.Unknown != ""
-	r.result.NotBefore = NotBefore(wait, r.GiveUpAt)
+	r.result.NotBefore = retry.NotBefore(wait, r.GiveUpAt, r.Timeout)
 }
 
 func (r *run[T]) describe(e *clients.Error) {

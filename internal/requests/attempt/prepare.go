@@ -144,15 +144,6 @@ func MessageOf(p history.Prior, unknown messages.Reason) string {
 	return cmp.Or(p.Message, "what became of an earlier call is not known")
 }
 
-// NotBefore is when a wait is over that begins now, and not after the request is given up.
-func NotBefore(wait time.Duration, giveUp time.Time) time.Time {
-	at := time.Now().Add(wait)
-	if at.After(giveUp) {
-		return giveUp
-	}
-	return at
-}
-
 // Defer stores that a request waits, as r says, and returns the error that tells the queue.
 func Defer[T any](ctx context.Context, h *history.History, r Result[T], body *messages.DeferredBody) error {
 	body.Reason, body.Message, body.HTTPStatus, body.NotBefore = r.Reason, r.Message, r.Status, messages.Time{Time: r.NotBefore}

@@ -1,7 +1,7 @@
 // Package hold is the circuit breaker of one operation: no requests are taken while a fault is surely not one request's.
 //
 //	open ── two requests in a row refused for the account, three out of tries, ──► held
-//	  ▲     or three calls in a row of unknown fate, with no success between        │
+//	  ▲     or three with calls of unknown fate, with no success between            │
 //	  │                                                                             │ every Interval at most
 //	  └──── a call is answered well ◄── one request, not twice the same ◄── a read that harms nobody
 //
@@ -111,7 +111,7 @@ func (h *Hold) observe(request string, c Call) {
 		return
 	}
 	if h.held() {
-		h.postpone(failure(c.Err).RetryAfter)
+		h.postpone(c.Err)
 	}
 	if f := h.counts.add(h.Service, request, c); f.why != "" {
 		h.begin(f)
@@ -151,7 +151,7 @@ func (h *Hold) wake() {
 const (
 	refusedRequests   = 2 // different ones, for credentials, account or address
 	exhaustedRequests = 3 // different ones, out of tries on a busy upstream
-	unknownCalls      = 3
+	unknownRequests   = 3 // different ones, of unknown fate
 )
 
 // Call is what came of one call.
@@ -166,7 +166,7 @@ type Call struct {
 type counts struct {
 	refused   requests
 	exhausted requests
-	unknown   int // calls
+	unknown   requests
 }
 
 // requests is a set of requests. It stays small: it begins a hold when it is full.
@@ -197,7 +197,7 @@ func (n *counts) add(service, request string, c Call) fault {
 			return fault{why: fmt.Sprintf("%s answers %d: overloaded or out of order", service, status), cause: Busy, status: status}
 		}
 	case fate == clients.Unknown:
-		if n.unknown++; n.unknown >= unknownCalls {
+		if n.unknown.add(request) >= unknownRequests {
 			why := service + " gives no answer"
 			if status != 0 {
 				why = fmt.Sprintf("%s answers %d", service, status)

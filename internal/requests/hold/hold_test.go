@@ -96,9 +96,10 @@ func TestAHoldBeginsWhenTheFaultIsSurelyNotOneRequests(t *testing.T) {
 		{"a busy out, b busy out, c dial out", dial},
 		{"a busy out, b busy out, c ok, d busy out", ""},
 		{"a busy out, b busy out, c refused, d busy out", ""},
-		// Three calls in a row of unknown fate, of one request too.
+		// Three different requests in a row with calls of unknown fate.
 		{"a 500, b 500", ""},
-		{"a 500, a 500, a 500", unknown},
+		{"a 500, a 500, a 500, a 500 out", ""},
+		{"a 500, a 500, b 500, b 500", ""},
 		{"a 500 out, b 500, c silence", silence},
 		{"a other, b other, c other", silence},
 		{"a 500, b 500, c ok, d 500", ""},
@@ -255,6 +256,35 @@ func TestProbesKeepTheirInterval(t *testing.T) {
 			if waited != interval {
 				t.Errorf("a probe after %v, want %v", waited, interval)
 			}
+		}
+	})
+}
+
+// Each of these probes uses a request up.
+func TestTheIntervalDoublesWhereProbesHaveAnUnknownFate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHold()
+		h.Read = func(context.Context) error { return nil }
+		observe(t, h, "a 500, b 500, c 500, d 500, e 500") // what was under way does not count
+		var probes []time.Duration
+		for n := range 9 {
+			p, waited := probe(t, h)
+			if p.Admit(fmt.Sprint(n)); p.Call() != nil {
+				t.Fatal("a probe must allow a call")
+			}
+			p.Observe(results["500"])
+			p.Release()
+			probes = append(probes, waited)
+		}
+		if got, want := fmt.Sprint(probes), "[10s 20s 40s 1m20s 2m40s 5m20s 10m40s 15m0s 15m0s]"; got != want {
+			t.Errorf("probes after %v, want %v", got, want)
+		}
+		h.Read = func(context.Context) error { return results["busy"].Err } // no request is risked
+		p, _ := probe(t, h)
+		p.Release()
+		observe(t, h, "z ok, a 500, b 500, c 500")
+		if _, waited := probe(t, h); waited != interval {
+			t.Errorf("the first probe of the next hold after %v, want %v", waited, interval)
 		}
 	})
 }

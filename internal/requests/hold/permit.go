@@ -16,6 +16,7 @@ type probes struct {
 	active bool      // one is under way
 	denied int       // reads in a row that were refused as the requests were
 	made   requests  // which were probes of this hold
+	risked int       // calls made while the last calls' fates were unknown
 }
 
 // Acquire waits until a request may be taken: at once while nothing is held, else until a probe is due, and then for
@@ -30,7 +31,7 @@ func (h *Hold) Acquire(ctx context.Context) (*Permit, error) {
 		wait := time.Until(h.probes.next)
 		if !h.probes.active && wait <= 0 {
 			h.probes.active = true
-			h.postpone(0)
+			h.postpone(nil)
 			h.mu.Unlock()
 			// Without a good answer nothing is called, but what is overdue may end.
 			return &Permit{hold: h, probe: true, used: !h.readIsWell(ctx)}, nil
@@ -72,7 +73,7 @@ func (h *Hold) readIsWell(ctx context.Context) bool {
 		h.probes.denied = 0
 	}
 	if err != nil {
-		h.postpone(failure(err).RetryAfter)
+		h.postpone(err)
 	}
 	return err == nil
 }
@@ -87,9 +88,11 @@ func (h *Hold) skipsRead() bool {
 	return skips
 }
 
-// postpone sets when the next probe is due.
-func (h *Hold) postpone(asked time.Duration) {
-	h.probes.next = time.Now().Add(max(h.Interval, min(asked, retry.RetryAfterMax)))
+// postpone sets when the next probe is due, after one that failed with err. Where calls have an unknown fate a probe uses
+// its request up: each doubles the interval.
+func (h *Hold) postpone(err error) {
+	interval := retry.Schedule{First: h.Interval, Max: max(h.Interval, retry.Longest)}.Wait(1 + h.probes.risked)
+	h.probes.next = time.Now().Add(max(interval, retry.Asked(err)))
 }
 
 // Permit goes with one delivery of a request. Its methods are safe for concurrent use.
@@ -143,6 +146,9 @@ func (p *Permit) Call() error {
 		return &ActiveError{Why: h.fault.why, Status: h.fault.status}
 	}
 	p.used = p.used || h.held()
+	if h.fault.cause == NoAnswer {
+		h.probes.risked++
+	}
 	return nil
 }
 

@@ -15,6 +15,7 @@ import (
 	"errand/internal/history"
 	"errand/internal/requests/attempt"
 	"errand/internal/requests/hold"
+	"errand/internal/retry"
 	"errand/pkg/clients"
 	"errand/pkg/messages"
 )
@@ -68,7 +69,7 @@ func unanswered[R any](c *attempt.Caller, r attempt.Request[R], err error) (mess
 		if failed.Fate == clients.Held {
 			wait = c.Policy.Max // it stays in its queue while the hold lasts
 		}
-		return messages.Event{}, &history.RetryLaterError{At: attempt.NotBefore(max(wait, failed.RetryAfter), r.GiveUpAt), Cause: failed}
+		return messages.Event{}, &history.RetryLaterError{At: retry.NotBefore(max(wait, retry.Asked(err)), r.GiveUpAt, c.Timeout), Cause: failed}
 	}
 	if !final {
 		body.Reason, body.Message = messages.ReasonUnavailable, fmt.Sprintf("given up after %s", messages.Time{Time: r.GiveUpAt})

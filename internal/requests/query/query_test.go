@@ -62,10 +62,11 @@ type harness struct {
 	request  messages.TransactionsRequest
 	giveUp   time.Time
 	age      time.Duration // of the request
+	id       string
 }
 
 func newHarness(answer func(int) (int, string)) *harness {
-	h := &harness{upstream: upstream{answer: answer}, stop: make(chan struct{}), giveUp: time.Now().Add(time.Hour),
+	h := &harness{upstream: upstream{answer: answer}, stop: make(chan struct{}), giveUp: time.Now().Add(time.Hour), id: "r1",
 		hold: hold.Hold{Interval: time.Minute}}
 	h.caller = attempt.Caller{Policy: retry.Policy{First: 200 * time.Millisecond, Max: 10 * time.Second, Tries: 3},
 		Timeout: 30 * time.Second, Slots: make(hold.Slots, 1), Stop: h.stop}
@@ -80,8 +81,8 @@ func settle[R any](t *testing.T, h *harness, op messages.Operation, body R,
 		t.Fatal(err)
 	}
 	defer permit.Release()
-	permit.Admit("r1")
-	ledger := &history.History{Log: &h.log, Operation: op, ID: "r1", Fingerprint: "f"}
+	permit.Admit(h.id)
+	ledger := &history.History{Log: &h.log, Operation: op, ID: h.id, Fingerprint: "f"}
 	published := time.Now().Add(-h.age)
 	return ledger.Settle(t.Context(), len(h.log.Events()) == 0, func(p history.Prior) (messages.Event, error) {
 		return handle(t.Context(), attempt.Request[R]{Body: body, Delivery: attempt.Delivery{Prior: p, History: ledger, Permit: permit,
@@ -397,8 +398,11 @@ func TestReadsBeginAndEndAHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		status := http.StatusInternalServerError
 		h := newHarness(func(int) (int, string) { return status, page(1) })
-		if _, err := h.list(t); err == nil || !h.hold.Active() {
-			t.Errorf("got %v, held %t, want a hold after three calls of unknown fate", err, h.hold.Active())
+		for n := range 3 {
+			h.id = fmt.Sprint("l", n)
+			if _, err := h.list(t); err == nil || h.hold.Active() != (n == 2) {
+				t.Errorf("got %v, held %t by %d requests, want a hold at the third", err, h.hold.Active(), n+1)
+			}
 		}
 		status, h.request.MaxPages = http.StatusOK, 1
 		if _, err := h.list(t); err != nil || h.hold.Active() {

@@ -23,6 +23,7 @@ import (
 
 	"errand/internal/history"
 	"errand/internal/requests/attempt"
+	"errand/internal/retry"
 	"errand/pkg/clients/mail"
 	"errand/pkg/messages"
 )
@@ -151,7 +152,7 @@ func (m *message) unprepared(err error) (messages.Event, error) {
 
 // notBefore is when a request that is deferred now comes back.
 func (m *message) notBefore() time.Time {
-	return attempt.NotBefore(m.Caller.Policy.Defer(m.request.Prior.Waited()), m.request.GiveUpAt)
+	return retry.NotBefore(m.Caller.Policy.Defer(m.request.Prior.Waited()), m.request.GiveUpAt, m.Caller.Timeout)
 }
 
 // single sends a message of one batch: its history is the batch's.
