@@ -8,9 +8,10 @@
 //	                                                                  or again after another look
 //
 // No call begins unless started is stored by this worker and can outlast it, by the wall clock and by the monotonic
-// clock; none begins after give_up_at or against a hold, and none is repeated after the program was asked to stop.
+// clock, for a batch that of its message as well; none begins after give_up_at or against a hold, and none is repeated after the program was asked to stop.
 //
-//	attempt.go  what a call is, announcing it, how long that holds, and making it
+//	attempt.go  what a call is, and making it
+//	lease.go    announcing it, and how long that holds
 //	prepare.go  before a call: give up, look, and what an earlier delivery stored
 //	judge.go    after a failed one: what follows from its fate
 package attempt
@@ -103,6 +104,8 @@ type Call[T any] struct {
 	Before func(now time.Time) *clients.Error
 	// Started returns the body of the event that announces a call.
 	Started Started
+	// Over, if set, is the lease of the message that this call's batch belongs to.
+	Over *Lease
 	// Stale, if set, reports whether what the last started event says no longer holds.
 	Stale func(now time.Time) bool
 	// Record, if set, stores what finds the call in the sending log. It is called when started is stored.
@@ -121,7 +124,7 @@ type run[T any] struct {
 	*Caller
 	Call[T]
 	result   Result[T]
-	deadline Deadline
+	lease    *Lease
 	counted  bool     // the history's attempt counts the call that comes next
 	found    Deadline // until when OnUnknown's answer may be acted upon
 	slotted  bool     // a slot is taken
@@ -132,16 +135,16 @@ type run[T any] struct {
 // Run makes the call, unless something is in the way. Errors: history.ErrFenced when another worker has the request,
 // the log's, or the context's cause; then only the history says what is known.
 func Run[T any](ctx context.Context, caller *Caller, call Call[T]) (Result[T], error) {
-	r := &run[T]{Caller: caller, Call: call}
+	r := &run[T]{Caller: caller, Call: call, lease: caller.Lease(call.History, call.Started, call.Over)}
 	p := call.Prior
 	last := p.State == messages.Deferred && p.Reason == call.Unknown // the call of unknown fate was the last one
 	r.result = Result[T]{AfterUnknown: p.AfterUnknown && !last, HeldCount: p.HeldCount, Reason: call.Unknown,
 		Message: MessageOf(p, call.Unknown)}
 	if call.LooksUp && call.Prior.State == messages.Started { // fences the worker that announced the call
-		state := State{AfterUnknown: call.Prior.AfterUnknown, Unknown: call.Unknown}
-		if _, err := caller.Announce(ctx, call.History, call.Started, state); err != nil {
+		if err := r.lease.Renew(ctx, State{AfterUnknown: call.Prior.AfterUnknown, Unknown: call.Unknown}); err != nil {
 			return r.finish(err)
 		}
+		r.lease.until = Deadline{} // that announced no call
 	}
 	waits := caller.Policy.Waits()
 	for {
@@ -190,9 +193,10 @@ func (r *run[T]) once(ctx context.Context) (failed, err error) {
 		r.held(err)
 		return nil, nil
 	}
-	ctx, cancel := context.WithDeadline(ctx, r.deadline.monotonic) // paused past it, we must not call
+	until := r.lease.until
+	ctx, cancel := context.WithDeadline(ctx, until.monotonic) // paused past it, we must not call
 	defer cancel()
-	if r.deadline.passed(time.Now()) { // the worker stood still between announcing and calling
+	if until.passed(time.Now()) { // the worker stood still between announcing and calling
 		return r.busy("the call did not begin in time", context.DeadlineExceeded), nil
 	}
 	r.counted, r.allowed, r.asked = false, Deadline{}, 0
@@ -205,44 +209,6 @@ func (r *run[T]) once(ctx context.Context) (failed, err error) {
 		r.result = Result[T]{Verdict: Done, Value: value, AfterUnknown: r.result.AfterUnknown}
 	}
 	return failed, nil
-}
-
-// Deadline holds by two clocks: the wall clock, which others read, and the monotonic clock, which stands still while
-// the machine is suspended and cannot be set. It is a whole millisecond, as in events.
-type Deadline struct{ wall, monotonic time.Time }
-
-func newDeadline(d time.Duration) Deadline {
-	t := time.Now().Add(d)
-	t = t.Add(-time.Duration(t.Nanosecond()) % time.Millisecond)
-	return Deadline{wall: t.Round(0), monotonic: t}
-}
-
-// Time is the deadline as events say it.
-func (l Deadline) Time() messages.Time { return messages.Time{Time: l.wall} }
-
-// Outlasts reports whether d from now on ends before the deadline by both clocks.
-func (l Deadline) Outlasts(now time.Time, d time.Duration) bool {
-	return !now.Add(d).After(l.monotonic) && !now.Round(0).Add(d).After(l.wall)
-}
-
-func (l Deadline) passed(now time.Time) bool { return !l.Outlasts(now, 0) }
-
-// Deadline is when a call that is announced now must be over.
-func (c *Caller) Deadline() Deadline { return newDeadline(c.Timeout + retry.Margin) }
-
-// Started returns the body of the event that announces a call.
-type Started func(deadline messages.Time, s State) messages.Body
-
-// State is what a started event says beside its deadline.
-type State struct {
-	AfterUnknown bool
-	Unknown      messages.Reason // why the previous call's fate is unknown, while it is found out
-}
-
-// Announce stores started with a new deadline over the last event of a history.
-func (c *Caller) Announce(ctx context.Context, h *history.History, started Started, s State) (Deadline, error) {
-	until := c.Deadline()
-	return until, h.Store(ctx, messages.Started, started(until.Time(), s))
 }
 
 // PanicError is a panic that was caught, so that one request cannot end the program.

@@ -45,7 +45,7 @@ func (r *run[T]) prepare(ctx context.Context) (ended bool, err error) {
 			r.counted = true
 			r.History.Attempt++
 		}
-		if r.deadline.Outlasts(now, r.Timeout) && (r.Stale == nil || !r.Stale(now)) {
+		if r.lease.until.Outlasts(now, r.Timeout) && (r.Stale == nil || !r.Stale(now)) {
 			return false, nil
 		}
 		if err := r.announce(ctx); err != nil {
@@ -71,7 +71,7 @@ func (r *run[T]) await(ctx context.Context) error {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case limited.Err() != nil: // give_up_at has come
-	case r.deadline == Deadline{}:
+	case r.lease.until == Deadline{}:
 		return &history.RetryLaterError{At: time.Now(), Cause: err}
 	default:
 		r.later(r.busy("the program ended before the call could be made", err), r.nextWait())
@@ -82,12 +82,10 @@ func (r *run[T]) await(ctx context.Context) error {
 // announce stores started with a new deadline, and the record of the call that follows.
 func (r *run[T]) announce(ctx context.Context) error {
 	r.result.AfterUnknown = r.result.AfterUnknown || r.Unknown != ""
-	until, err := r.Announce(ctx, r.History, r.Started, State{AfterUnknown: r.result.AfterUnknown})
-	if err != nil {
+	if err := r.lease.Renew(ctx, State{AfterUnknown: r.result.AfterUnknown}); err != nil {
 		return err
 	}
-	r.deadline = until
-	begin := time.Now()
+	until, begin := r.lease.until, time.Now()
 	if r.Record == nil || until.passed(begin) { // if it has passed, another worker may have it: announcing it again will show
 		return nil
 	}

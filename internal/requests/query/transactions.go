@@ -56,7 +56,7 @@ func (q *Transactions) Handle(ctx context.Context, r attempt.Request[messages.Tr
 			records = messages.WithoutPayers(records)
 		}
 		last = messages.TransactionsPage{Page: page.Number, Records: records, Total: last.Total + len(page.Records), More: page.More,
-			Fingerprint: h.Fingerprint, Deadline: q.Caller.Deadline().Time()}
+			Fingerprint: h.Fingerprint, Deadline: q.Caller.Deadline()}
 		if err := h.Store(ctx, messages.Page, &last); err != nil {
 			return messages.Event{}, err
 		}

@@ -20,7 +20,7 @@ type delivery struct {
 	reopened uint64 // sequence of the event that reopened the request; 0 if none did
 	named    []int  // the batches that this event allows to be sent; empty if it names none
 
-	deadline attempt.Deadline // of the request's started event
+	lease    *attempt.Lease // the message's: each batch is sent under it
 
 	mu       sync.Mutex // guards what follows
 	deferred *result    // the batch that waits longest
@@ -30,7 +30,10 @@ type delivery struct {
 // many sends a message of several batches, some of them at once.
 func (m *message) many(ctx context.Context) (messages.Event, error) {
 	d := &delivery{message: m}
-	m.request.History.Attempt++
+	d.lease = m.Caller.Lease(m.request.History, func(deadline messages.Time, s attempt.State) messages.Body {
+		m.request.History.Attempt = m.before + int(m.calls.Load()) + 1
+		return m.started(deadline, s)
+	}, nil)
 	if err := d.begin(ctx); err != nil {
 		return messages.Event{}, err
 	}
@@ -48,7 +51,7 @@ func (m *message) many(ctx context.Context) (messages.Event, error) {
 			d.stop(err)
 		}
 		failpoint.Here(failpoint.NextBatch)
-		if !d.goesOn(ctx) {
+		if !d.goesOn() {
 			break
 		}
 		if m.calls.Load() == 0 && m.findsOut() {
@@ -69,38 +72,27 @@ func (m *message) findsOut() bool {
 	return m.request.Permit.Probe() || p.State == messages.Deferred && (p.Reason == messages.ReasonHeld || p.Reason == messages.ReasonBusy)
 }
 
-// begin stores the request's started event and finds out whether it was reopened.
+// begin finds out whether the request was reopened, and stores its started event.
 func (d *delivery) begin(ctx context.Context) error {
-	r := d.request
-	var body []byte
-	switch r.Prior.State {
-	case "":
-	case messages.Reopened: // perhaps just now: a replica may not have it yet
-		d.reopened, body = r.History.Sequence(), r.Prior.Last
-	default:
-		e, err := r.History.Log.Last(ctx, messages.Send, messages.Send.Subject(messages.Reopened, r.History.ID))
+	h := d.request.History
+	if d.request.Prior.State != "" {
+		e, err := h.Log.Leader(ctx, messages.Send, messages.Send.Subject(messages.Reopened, h.ID))
 		if err != nil {
 			return err
 		}
-		d.reopened, body = e.Sequence, e.Body
-	}
-	if body != nil {
-		var said messages.ReopenedBody
-		if err := messages.DecodeEvent(body, &said); err != nil {
-			return err
+		if e.Body != nil {
+			var said messages.ReopenedBody
+			if err := messages.DecodeEvent(e.Body, &said); err != nil {
+				return err
+			}
+			d.reopened, d.named = e.Sequence, said.Batches
 		}
-		d.named = said.Batches
 	}
-	return d.announce(ctx)
+	return d.lease.Renew(ctx, attempt.State{})
 }
 
-func (d *delivery) announce(ctx context.Context) (err error) {
-	d.deadline, err = d.Caller.Announce(ctx, d.request.History, d.started, attempt.State{})
-	return err
-}
-
-// goesOn renews the request's started event while batches remain, and reports whether to begin another batch.
-func (d *delivery) goesOn(ctx context.Context) bool {
+// goesOn reports whether to begin another batch.
+func (d *delivery) goesOn() bool {
 	if d.ended() {
 		return false
 	}
@@ -108,13 +100,6 @@ func (d *delivery) goesOn(ctx context.Context) bool {
 		d.wait(result{Result: attempt.Result[int]{Verdict: attempt.RetryLater, Reason: messages.ReasonBusy,
 			Message: errStopping.Error(), NotBefore: time.Now(), Cause: errStopping}})
 		return false
-	}
-	if !d.deadline.Outlasts(time.Now(), d.Caller.Timeout) {
-		d.request.History.Attempt = d.before + int(d.calls.Load()) + 1
-		if err := d.announce(ctx); err != nil {
-			d.stop(err)
-			return false
-		}
 	}
 	return true
 }
@@ -165,7 +150,7 @@ func (d *delivery) settle(ctx context.Context, b batch) {
 		var err error
 		if len(d.named) > 0 && !named {
 			got = leftOut(b, p)
-		} else if got, err = d.send(ctx, of, startedBatch(b), b); err != nil {
+		} else if got, err = d.send(ctx, of, d.lease, startedBatch(b), b); err != nil {
 			return messages.Event{}, err
 		}
 		if got.waits() {

@@ -158,7 +158,7 @@ func (m *message) notBefore() time.Time {
 // single sends a message of one batch: its history is the batch's.
 func (m *message) single(ctx context.Context) (messages.Event, error) {
 	h := m.request.History
-	got, err := m.send(ctx, m.request.Delivery, m.started, batch{number: 1, to: m.plan.kept})
+	got, err := m.send(ctx, m.request.Delivery, nil, m.started, batch{number: 1, to: m.plan.kept})
 	if err != nil {
 		return messages.Event{}, err
 	}
@@ -176,12 +176,12 @@ func (m *message) started(deadline messages.Time, _ attempt.State) messages.Body
 		Recipients: m.plan.recipients, Batches: m.plan.batches, BatchSize: m.size}
 }
 
-// send takes one batch to its end, by what its history (d's) says or by calling.
-func (m *message) send(ctx context.Context, d attempt.Delivery, started attempt.Started, b batch) (result, error) {
+// send takes one batch to its end, by what its history (d's) says or by calling; over is the lease of its message, if that has several.
+func (m *message) send(ctx context.Context, d attempt.Delivery, over *attempt.Lease, started attempt.Started, b batch) (result, error) {
 	onUnknown, again := m.request.Body.OnUnknown, d.Prior.Again
 	recorded := false
 	r, err := attempt.Run(ctx, m.Caller, attempt.Call[int]{
-		Delivery: d, Unknown: attempt.UnknownOf(d.Prior), Started: started,
+		Delivery: d, Unknown: attempt.UnknownOf(d.Prior), Started: started, Over: over,
 		Record: func(ctx context.Context, begin, until time.Time) error {
 			record := m.record(b, d.History.Attempt, begin, until)
 			if !recorded {

@@ -1,0 +1,106 @@
+package history
+
+import (
+	"context"
+
+	"errand/pkg/messages"
+)
+
+// Effect is what was done upstream for a request, as far as its events say. The zero value: surely nothing.
+type Effect struct {
+	Done    bool // a part was done, or all
+	Unknown bool // a part may have been done
+	// Batches are those of a message of several, in order, and Began how it was begun; none where it has one batch or where
+	// the event that says so is gone.
+	Batches []Batch
+	Began   messages.Facts
+}
+
+// None reports whether surely nothing was done.
+func (e Effect) None() bool { return !e.Done && !e.Unknown }
+
+// Batch is what became of one batch of a message.
+type Batch struct {
+	Number int // from 1
+	// State is accepted, refused, deferred (nothing was done), uncertain, or "" if the batch has no event.
+	State messages.State
+	messages.Facts
+}
+
+// EffectOf returns what was done for a request. last is its last event, as Read or the log returned it. Errors: the log's.
+func EffectOf(ctx context.Context, log Log, op messages.Operation, id string, last Prior) (e Effect, err error) {
+	switch {
+	case last.AfterUnknown, last.Unknown != "":
+		e.Unknown = true
+	case last.State == messages.Reopened:
+		e.of(last.Was.State)
+	case last.State == messages.Resolved:
+		e.of(last.Outcome)
+	default:
+		e.of(last.State)
+	}
+	if op != messages.Send || last.State == "" {
+		return e, nil
+	}
+	began := last.Started
+	if began == nil && last.State == messages.Started {
+		began = last.Last
+	}
+	if began == nil {
+		started, err := log.Leader(ctx, op, op.Subject(messages.Started, id))
+		if err != nil {
+			return e, err
+		}
+		began = started.Body
+	}
+	e.Began, _ = messages.ReadFacts(began) // gone, it says nothing
+	switch {
+	case began == nil && last.State == messages.Deferred:
+		e.Unknown = true // nobody knows whether it had batches
+	case e.Began.Batches > 1 && (e.Began.Fingerprint == last.Fingerprint || last.State == messages.Deferred): // else it was corrected
+		return e, e.read(ctx, log, id)
+	}
+	return e, nil
+}
+
+// of notes what the state of a request, or of a message of one batch, says.
+func (e *Effect) of(s messages.State) {
+	switch s {
+	case messages.Started, messages.Uncertain:
+		e.Unknown = true
+	case messages.Accepted, messages.Partial, messages.Succeeded:
+		e.Done = true
+	}
+}
+
+// read reads the batches: what the message's own event says of a call is theirs to say.
+func (e *Effect) read(ctx context.Context, log Log, id string) error {
+	*e = Effect{Began: e.Began, Batches: make([]Batch, e.Began.Batches)}
+	for i := range e.Batches {
+		b, err := BatchOf(ctx, log, id, i+1)
+		if err != nil {
+			return err
+		}
+		e.Batches[i] = b
+		e.of(b.State)
+	}
+	return nil
+}
+
+// BatchOf returns what became of one batch of a message, from 1.
+func BatchOf(ctx context.Context, log Log, id string, number int) (Batch, error) {
+	last, err := log.Leader(ctx, messages.Batch, messages.Batch.Filter(messages.BatchID(id, number)))
+	b := Batch{Number: number}
+	if err != nil || last.Sequence == 0 {
+		return b, err
+	}
+	f, unreadable := messages.ReadFacts(last.Body)
+	b.State, b.Facts = messages.StateOf(last.Subject), f
+	switch {
+	case b.State == messages.Accepted, b.State == messages.Refused:
+	case b.State == messages.Deferred && unreadable == nil && !f.AfterUnknown:
+	default:
+		b.State = messages.Uncertain
+	}
+	return b, nil
+}

@@ -1,0 +1,110 @@
+package attempt
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"errand/internal/history"
+	"errand/internal/retry"
+	"errand/pkg/messages"
+)
+
+// Lease is the right to make calls for a history: its last event is a started event of this worker, whose deadline has not
+// passed. A batch's lease is under its message's, so that no batch is sent of a message that another worker has taken over, or
+// that was cancelled or corrected. Safe for concurrent use.
+type Lease struct {
+	caller  *Caller
+	history *history.History
+	started Started
+	over    *Lease // the message's; nil if this is no batch's
+
+	mu    sync.Mutex
+	until Deadline
+}
+
+// Started returns the body of the event that announces a call.
+type Started func(deadline messages.Time, s State) messages.Body
+
+// State is what a started event says beside its deadline.
+type State struct {
+	AfterUnknown bool
+	Unknown      messages.Reason // why the previous call's fate is unknown, while it is found out
+}
+
+// Lease returns a lease that was not taken yet.
+func (c *Caller) Lease(h *history.History, started Started, over *Lease) *Lease {
+	return &Lease{caller: c, history: h, started: started, over: over}
+}
+
+// Renew stores started with a new deadline over the last event that this worker knows, the message's first where it would end
+// before a batch's call. Errors: history.ErrFenced if another worker wrote in between, or the log's.
+func (l *Lease) Renew(ctx context.Context, s State) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.renew(ctx, s)
+}
+
+func (l *Lease) renew(ctx context.Context, s State) error {
+	until := l.caller.deadline()
+	if l.over != nil {
+		over, err := l.over.outlasting(ctx, l.caller.Timeout+retry.Margin/2)
+		if err != nil {
+			return err
+		}
+		until = until.earlier(over)
+	}
+	if err := l.history.Store(ctx, messages.Started, l.started(until.Time(), s)); err != nil {
+		return err
+	}
+	l.until = until
+	return nil
+}
+
+// outlasting returns the lease's deadline, at least d ahead: it is renewed if it is not.
+func (l *Lease) outlasting(ctx context.Context, d time.Duration) (Deadline, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.until.Outlasts(time.Now(), d) {
+		return l.until, nil
+	}
+	err := l.renew(ctx, State{})
+	return l.until, err
+}
+
+// Deadline holds by two clocks: the wall clock, which others read, and the monotonic clock, which stands still while
+// the machine is suspended and cannot be set. It is a whole millisecond, as in events.
+type Deadline struct{ wall, monotonic time.Time }
+
+func newDeadline(d time.Duration) Deadline {
+	t := time.Now().Add(d)
+	t = t.Add(-time.Duration(t.Nanosecond()) % time.Millisecond)
+	return Deadline{wall: t.Round(0), monotonic: t}
+}
+
+// deadline is when a call that is announced now must be over.
+func (c *Caller) deadline() Deadline { return newDeadline(c.Timeout + retry.Margin) }
+
+// Deadline is when a page that is read now must be followed by the next one.
+func (c *Caller) Deadline() messages.Time { return c.deadline().Time() }
+
+// Time is the deadline as events say it.
+func (l Deadline) Time() messages.Time { return messages.Time{Time: l.wall} }
+
+// Outlasts reports whether d from now on ends before the deadline by both clocks.
+func (l Deadline) Outlasts(now time.Time, d time.Duration) bool {
+	return !now.Add(d).After(l.monotonic) && !now.Round(0).Add(d).After(l.wall)
+}
+
+func (l Deadline) passed(now time.Time) bool { return !l.Outlasts(now, 0) }
+
+// earlier is until when both hold.
+func (l Deadline) earlier(o Deadline) Deadline {
+	if o.wall.Before(l.wall) {
+		l.wall = o.wall
+	}
+	if o.monotonic.Before(l.monotonic) {
+		l.monotonic = o.monotonic
+	}
+	return l
+}
