@@ -10,8 +10,7 @@ import (
 type Effect struct {
 	Done    bool // a part was done, or all
 	Unknown bool // a part may have been done
-	// Batches are those of a message of several, in order, and Began how it was begun; none where it has one batch or where
-	// the event that says so is gone.
+	// Batches are those of a message of several, in order, and Began is its started event; none where that is gone.
 	Batches []Batch
 	Began   messages.Facts
 }
@@ -39,7 +38,7 @@ func EffectOf(ctx context.Context, log Log, op messages.Operation, id string, la
 	default:
 		e.of(last.State)
 	}
-	if op != messages.Send || last.State == "" {
+	if last.State == "" {
 		return e, nil
 	}
 	began := last.Started
@@ -55,6 +54,7 @@ func EffectOf(ctx context.Context, log Log, op messages.Operation, id string, la
 	}
 	e.Began, _ = messages.ReadFacts(began) // gone, it says nothing
 	switch {
+	case op != messages.Send:
 	case began == nil && last.State == messages.Deferred:
 		e.Unknown = true // nobody knows whether it had batches
 	case e.Began.Batches > 1 && (e.Began.Fingerprint == last.Fingerprint || last.State == messages.Deferred): // else it was corrected

@@ -117,13 +117,12 @@ type failure struct{ reason messages.Reason }
 type History struct {
 	Log         Log
 	Operation   messages.Operation
-	ID          string // request id; for batches messages.BatchID
-	Fingerprint string // "" is never compared
-	// Corrects is when JetStream took the request in, which may correct one that failed before;
-	// zero when it may not be run, so that it corrects none.
-	Corrects time.Time
-	Trace    Trace
-	Attempt  int // submissions made for the request so far
+	ID          string    // request id; for batches messages.BatchID
+	Fingerprint string    // "" is never compared
+	Published   time.Time // when JetStream took the request in
+	Corrects    bool      // it may be run, and so may correct one that failed before
+	Trace       Trace
+	Attempt     int // submissions made for the request so far
 	// ReopenedAt is the sequence of the event that opened the batch's request again: what
 	// was refused before that is run once more. 0 when it was not.
 	ReopenedAt uint64
@@ -150,7 +149,7 @@ func (h *History) Settle(ctx context.Context, fresh bool, f func(Prior) (message
 		h.Attempt = 0
 	}
 	prior, err := h.Read(ctx)
-	if conflict, ok := errors.AsType[*ConflictError](err); ok && conflict.failed != nil && !h.Corrects.IsZero() {
+	if conflict, ok := errors.AsType[*ConflictError](err); ok {
 		prior, err = h.correct(ctx, conflict)
 	}
 	if err != nil {
@@ -167,20 +166,44 @@ func (h *History) finish(ctx context.Context, prior Prior, f func(Prior) (messag
 	return ev, h.Store(ctx, ev.State, ev.Body)
 }
 
-// correct opens a request again that failed without any effect, with other contents. The
-// conflict remains where those contents are older than the ones that failed: they were
-// corrected themselves, and are delivered again.
+// correct opens a request again that failed without any effect, with other contents. Contents that failed here themselves
+// before they were corrected are delivered again: *AlreadyDoneError. The conflict remains where they are older than the ones
+// that failed, or where something was done.
 func (h *History) correct(ctx context.Context, conflict *ConflictError) (Prior, error) {
+	done, err := h.formerly(ctx)
+	switch {
+	case err != nil:
+		return Prior{}, err
+	case done != nil:
+		return Prior{}, done
+	case conflict.failed == nil || !h.Corrects:
+		return Prior{}, conflict
+	}
 	e, err := h.Log.Leader(ctx, h.Operation, h.Operation.Subject(messages.Reopened, h.ID))
 	if err != nil {
 		return Prior{}, err
 	}
-	if e.Body != nil && h.Corrects.Before(e.At) {
+	if e.Body != nil && h.Published.Before(e.At) {
 		return Prior{}, conflict
 	}
-	err = h.Store(ctx, messages.Reopened, &messages.ReopenedBody{By: messages.ByCorrection,
-		Was: messages.PriorOutcome{State: messages.Failed, Reason: conflict.failed.reason}, Fingerprint: h.Fingerprint})
-	return Prior{State: messages.Reopened}, err
+	was := messages.PriorOutcome{State: messages.Failed, Reason: conflict.failed.reason}
+	err = h.Store(ctx, messages.Reopened, &messages.ReopenedBody{By: messages.ByCorrection, Was: was, Fingerprint: h.Fingerprint})
+	return Prior{State: messages.Reopened, Facts: messages.Facts{Was: was, Fingerprint: h.Fingerprint}}, err
+}
+
+// formerly finds how these contents failed after they were published, if they did.
+func (h *History) formerly(ctx context.Context) (*AlreadyDoneError, error) {
+	subject := h.Operation.Subject(messages.Failed, h.ID)
+	for from := uint64(1); ; {
+		e, err := h.Log.Next(ctx, h.Operation, subject, from)
+		if err != nil || e.Sequence == 0 {
+			return nil, err
+		}
+		if f, _ := messages.ReadFacts(e.Body); f.Fingerprint == h.Fingerprint && !e.At.Before(h.Published) {
+			return &AlreadyDoneError{State: messages.Failed, Body: e.Body, Sequence: e.Sequence}, nil
+		}
+		from = e.Sequence + 1
+	}
 }
 
 // Store writes the next event over the last one that this worker knows, abridged if it

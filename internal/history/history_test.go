@@ -174,7 +174,7 @@ func TestWhatWasCorrectedDoesNotCorrectItsCorrection(t *testing.T) {
 		s, ran := &historytest.Log{}, map[string]int{}
 		deliver := func(contents string, published time.Time) error {
 			h := worker(s, contents)
-			h.Corrects = published
+			h.Corrects, h.Published = true, published
 			_, err := h.Settle(t.Context(), false, func(history.Prior) (messages.Event, error) {
 				ran[contents]++
 				return h.Event(messages.Failed, &messages.FailedBody{Reason: messages.ReasonRefused, Fingerprint: contents}), nil
@@ -188,8 +188,11 @@ func TestWhatWasCorrectedDoesNotCorrectItsCorrection(t *testing.T) {
 			}
 			time.Sleep(10 * time.Second)
 		}
-		if _, ok := errors.AsType[*history.ConflictError](deliver("one", first)); !ok || ran["one"] != 1 || ran["two"] != 1 {
-			t.Errorf("delivered again it is no conflict, or ran: %v", ran)
+		if done, ok := errors.AsType[*history.AlreadyDoneError](deliver("one", first)); !ok || done.Sequence != 1 || ran["one"] != 1 {
+			t.Errorf("delivered again it does not find how it ended, or ran: %v", ran)
+		}
+		if _, ok := errors.AsType[*history.ConflictError](deliver("three", first)); !ok || ran["three"] > 0 {
+			t.Errorf("older than the correction it is no conflict, or ran: %v", ran)
 		}
 		if err := deliver("one", time.Now()); err != nil || ran["one"] != 2 { // somebody wants it after all
 			t.Errorf("published again after the correction failed: %v, %v", err, ran)

@@ -31,12 +31,6 @@ func (p Prior) Waited() time.Duration {
 	return max(p.NotBefore.Sub(p.At.Time), 0)
 }
 
-// Acted reports whether something may have been done upstream already, or was: such a request
-// cannot end failed without a further look.
-func (p Prior) Acted() bool {
-	return p.State == messages.Started || p.AfterUnknown || p.State == messages.Reopened && p.Was.State != "" && p.Was.State != messages.Failed
-}
-
 // Read reads what is in the history; what is stored next follows that. Errors:
 // *AlreadyDoneError when it is final, *ConflictError when it is another request's,
 // *RetryLaterError when another worker has it or it was deferred to a later time, ErrCorrupt.

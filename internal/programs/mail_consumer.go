@@ -68,7 +68,7 @@ func (p *MailConsumer) Run(ctx context.Context) error {
 		r.log.Info().Str("secret", handler.Secret.ID()).Msg("recipients' keys are made with RECIPIENT_KEY")
 	}
 	settings := p.settings(r, store)
-	sends := consumer.New(settings, bus.NewPull(r.nc, found.Queues[bus.SendQueue.Name]), sendHold, consumer.Sends(handler.Handle))
+	sends := consumer.New(settings, bus.NewPull(r.nc, found.Queues[bus.SendQueue.Name]), sendHold, consumer.Sends(handler.Handle, send.Ended))
 	accounts := consumer.New(settings, bus.NewPull(r.nc, found.Queues[bus.AccountQueue.Name]), accountHold,
 		consumer.Accounts((&query.Account{Upstream: api, Caller: caller}).Handle))
 	r.metrics.ofRequests(workers{p.Concurrency, []func() int{sends.Requests, accounts.Requests}, &calls.underWay},

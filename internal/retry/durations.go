@@ -32,8 +32,6 @@ const (
 	Margin = 5 * time.Second
 	// Fenced is how long a request is deferred while another worker writes to its history.
 	Fenced = time.Second
-	// ReplicaLag is how long a replica may lack an event that a message refers to.
-	ReplicaLag = time.Minute
 	// SecondLook is when the list is read again after it showed nothing: a call that timed out may still be at work upstream.
 	SecondLook = 2 * time.Second
 	// LookIsGood is how long the result of a look-up may be acted upon.

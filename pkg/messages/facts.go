@@ -26,6 +26,7 @@ type Facts struct {
 	Batch         int                 `json:"batch"`
 	Batches       count               `json:"batches"`
 	Recipients    int                 `json:"recipients"`
+	BatchSize     int                 `json:"batch_size"` // of started and reopened
 	Accepted      int                 `json:"accepted"`
 }
 

@@ -13,6 +13,8 @@ type ReopenedBody struct {
 	// Batches are those of a message that may be sent, from 1; none: all that
 	// were not accepted and are not of unknown fate.
 	Batches []int `json:"batches,omitempty"`
+	// BatchSize is how a message was cut into batches, so that it is cut so again though the event that said so is gone.
+	BatchSize int `json:"batch_size,omitempty"`
 	// Fingerprint identifies the contents that run from now on.
 	Fingerprint string `json:"fingerprint"`
 }
@@ -22,6 +24,9 @@ type PriorOutcome struct {
 	State  State  `json:"state"`            // of a reopened one failed, uncertain or partial
 	Reason Reason `json:"reason,omitempty"` // none for partial
 }
+
+// MaxBatch is how many recipients a batch has at most: the service takes no more in one call.
+const MaxBatch = 1000
 
 // ByCorrection is who reopened a request that was published again with other
 // contents.

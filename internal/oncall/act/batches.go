@@ -31,14 +31,19 @@ func (i Item) batched(ctx context.Context, log history.Log, outcome, last histor
 		listed[b.Batch] = b.State
 	}
 	complete := len(body.Unsettled) == body.UnsettledCount
+	started, err := log.Leader(ctx, messages.Send, messages.Send.Subject(messages.Started, i.RequestID))
+	if err != nil {
+		return i, err
+	}
+	begun, _ := messages.ReadFacts(started.Body) // expired, it has none
+	if begun.Fingerprint == i.fingerprint {
+		i.batchSize = begun.BatchSize
+	}
 	if body.UnsettledCount == 0 && i.was.State != messages.Failed { // it could not go on, and says nothing of its batches
-		started, err := log.Last(ctx, messages.Send, messages.Send.Subject(messages.Started, i.RequestID))
-		if err != nil {
-			return i, err
-		}
-		var begun messages.SendStarted
-		_ = messages.DecodeEvent(started.Body, &begun) // expired, it has none
-		body.Batches, complete = begun.Batches, false
+		body.Batches, complete = int(begun.Batches), false
+	}
+	if body.Batches == 1 {
+		i.batchSize = messages.MaxBatch // it is one batch of any size that holds it
 	}
 	for n := 1; n <= body.Batches; n++ {
 		state, known := listed[n]
@@ -46,10 +51,11 @@ func (i Item) batched(ctx context.Context, log history.Log, outcome, last histor
 			continue // it was accepted
 		}
 		if !known {
-			var err error
-			if state, err = stateOfBatch(ctx, log, i.RequestID, n); err != nil {
+			b, err := history.BatchOf(ctx, log, i.RequestID, n)
+			if err != nil {
 				return i, err
 			}
+			state = b.State
 		}
 		switch {
 		case state == messages.Accepted, proven[n]:
@@ -66,6 +72,13 @@ func (i Item) batched(ctx context.Context, log history.Log, outcome, last histor
 		return i.as(inspect.CannotRun, "its outcome does not say which batches are open"), nil
 	case len(i.Batches)+len(i.Unknown) == 0:
 		return i.as(inspect.WasDone, "every batch was accepted"), nil
+	case len(i.Batches) == body.Batches && i.batchSize == 0: // nothing was done: it may be cut in any way
+		said := i.Batched()
+		i.Batches = nil
+		return i.as(inspect.Safe, "%s", said), nil
+	case i.batchSize == 0:
+		return i.as(inspect.CannotRun, "the event that says how it was cut into batches is gone: publish to whom it is still meant for, "+
+			"under another id"), nil
 	case len(i.Batches) == body.Batches:
 		return i.as(inspect.Safe, "%s", i.Batched()), nil
 	case len(i.Unknown) == 0:
@@ -74,20 +87,4 @@ func (i Item) batched(ctx context.Context, log history.Log, outcome, last histor
 		return i.as(inspect.Twice, "%s: its recipients may have the mail already", i.Batched()), nil
 	}
 	return i.as(inspect.Twice, "%s: without accepting that, only the former are sent", i.Batched()), nil
-}
-
-// stateOfBatch is the state of a batch in its own history; Uncertain where nobody knows.
-func stateOfBatch(ctx context.Context, log history.Log, id string, n int) (messages.State, error) {
-	e, err := log.Last(ctx, messages.Batch, messages.Batch.Filter(messages.BatchID(id, n)))
-	if err != nil {
-		return "", err
-	}
-	var body messages.BatchBody
-	switch state := messages.StateOf(e.Subject); {
-	case state == messages.Accepted, state == messages.Refused:
-		return state, nil
-	case state == messages.Deferred && messages.DecodeEvent(e.Body, &body) == nil && !body.AfterUnknown:
-		return state, nil
-	}
-	return messages.Uncertain, nil
 }

@@ -79,7 +79,7 @@ func refuse(format string, args ...any) error {
 
 func (r Requests) cancellableOf(ctx context.Context, op messages.Operation, id string) (cancelling, error) {
 	c := cancelling{op: op, id: id}
-	last, err := r.Log.Last(ctx, op, op.Filter(id))
+	last, err := r.Log.Leader(ctx, op, op.Filter(id))
 	if err != nil {
 		return c, err
 	}
@@ -111,7 +111,6 @@ func (c *cancelling) over(ctx context.Context, log history.Log, last history.Ent
 	if err != nil {
 		return refuse("the last event of %s cannot be read", c.id)
 	}
-	p := history.Prior{State: state, Facts: facts}
 	switch {
 	case state.Final(c.op):
 		return refuse("%s has its outcome already: %s", c.id, state)
@@ -119,37 +118,18 @@ func (c *cancelling) over(ctx context.Context, log history.Log, last history.Ent
 		return refuse("%s is started: a call is under way or was made. Wait for its outcome", c.id)
 	case state != messages.Deferred && state != messages.Reopened:
 		return refuse("%s is %s", c.id, state)
-	case p.Acted():
-		return refuse("a call of unknown fate is behind %s, or a part of it was done: as cancelled it would be said that nothing was", c.id)
 	}
-	c.last, c.fingerprint, c.says = last.Sequence, facts.Fingerprint, "it is "+string(state)+", with nothing done"
-	started, err := log.Last(ctx, c.op, c.op.Subject(messages.Started, c.id))
+	effect, err := history.EffectOf(ctx, log, c.op, c.id, history.Prior{State: state, Last: last.Body, Facts: facts})
 	if err != nil {
 		return err
 	}
-	begun, _ := messages.ReadFacts(started.Body) // expired, it says nothing
-	if c.op == messages.Send && state == messages.Deferred && begun.Batches == 0 {
-		return refuse("the event that says how %s was begun is gone: nobody knows whether a part of it was done", c.id)
+	if !effect.None() {
+		return refuse("a call of unknown fate is behind %s, or a part of it was done: as cancelled it would be said that nothing was", c.id)
 	}
-	c.order = begun.OrderNumber
+	c.last, c.fingerprint, c.says = last.Sequence, facts.Fingerprint, "it is "+string(state)+", with nothing done"
+	c.order = effect.Began.OrderNumber
 	if state == messages.Deferred {
-		c.fingerprint = begun.Fingerprint
-	}
-	if c.op != messages.Send || begun.Batches == 1 {
-		return nil
-	}
-	for n := 1; n <= int(begun.Batches); n++ {
-		e, err := log.Last(ctx, messages.Batch, messages.Batch.Filter(messages.BatchID(c.id, n)))
-		if err != nil {
-			return err
-		}
-		batch, err := messages.ReadFacts(e.Body)
-		switch was := messages.StateOf(e.Subject); {
-		case e.Sequence == 0, was == messages.Refused:
-		case was == messages.Deferred && err == nil && !batch.AfterUnknown:
-		default:
-			return refuse("batch %d of %s is %s: as cancelled it would be said that nothing was done", n, c.id, was)
-		}
+		c.fingerprint = effect.Began.Fingerprint
 	}
 	return nil
 }

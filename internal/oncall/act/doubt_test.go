@@ -26,7 +26,7 @@ func TestAnOutcomeThatListsNoBatchDoesNotSayThatAllWereAccepted(t *testing.T) {
 	if got := d.plan("purged")[0]; got.Class != inspect.CannotRun {
 		t.Errorf("nothing says how it was begun: %s (%s)", got.Class, got.Says)
 	}
-	d.put("mail.send.started.shifted", `{"request_id":"shifted","batches":3}`)
+	d.begun("shifted", mail, 3)
 	d.put("mail.batch.accepted.shifted.1", `{"batch":1}`)
 	d.put("mail.batch.refused.shifted.2", `{"batch":2}`)
 	d.ended(messages.Send, "shifted", mail, messages.Uncertain, fields)

@@ -130,7 +130,7 @@ func TestNothingOfAPersonIsLeftOfARequestThatWasErasedButItsID(t *testing.T) {
 
 func historyOf(p act.Person, op messages.Operation, id string) *history.History {
 	return &history.History{Log: bus.EventStore{Publisher: p.Publisher, Source: "/test"}, Operation: op, ID: id, Fingerprint: "another",
-		Corrects: time.Now()}
+		Published: time.Now(), Corrects: true}
 }
 
 // Neither a worker that had the request before, nor one that gets it again with whatever

@@ -42,6 +42,7 @@ type opening struct {
 	last         uint64 // sequence of the event that reopened follows, or of reopened itself
 	was          messages.PriorOutcome
 	afterUnknown bool
+	batchSize    int    // how a message was cut into batches; 0 if nobody knows, or nothing was done
 	fingerprint  string // of the dead letter's contents
 }
 
@@ -125,7 +126,7 @@ func classify(ctx context.Context, log history.Log, letter inspect.DeadLetter) (
 	if bus.QueueOf(op) == (bus.Queue{}) || !messages.IsID(id) {
 		return item.as(inspect.CannotRun, "it names no request"), nil
 	}
-	last, err := log.Last(ctx, op, op.Filter(id))
+	last, err := log.Leader(ctx, op, op.Filter(id))
 	if err != nil {
 		return item, err
 	}
@@ -157,11 +158,11 @@ func (i Item) expired() Item {
 		i.was.State = messages.Uncertain
 	}
 	if i.Operation == messages.Send {
-		i.Unknown = []int{1}
+		i.Unknown, i.batchSize = []int{1}, messages.MaxBatch
 		n := 0
 		request, _, _ := messages.DecodeSend(i.letter.Event.Message.Data) // what cannot be read is refused again
 		for range request.Addresses() {
-			if n++; n > 1000 {
+			if n++; n > messages.MaxBatch {
 				return i.as(inspect.CannotRun,
 					"its events have expired, and it may have been of several batches: publish to whom it is still meant for, under another id")
 			}
@@ -187,7 +188,7 @@ func (i Item) ended(ctx context.Context, log history.Log, last history.Entry, f 
 	outcome := last
 	if i.State == messages.Resolved {
 		var err error
-		if outcome, err = log.Last(ctx, i.Operation, i.Operation.Subject(messages.Uncertain, i.RequestID)); err != nil {
+		if outcome, err = log.Leader(ctx, i.Operation, i.Operation.Subject(messages.Uncertain, i.RequestID)); err != nil {
 			return i, err
 		}
 		uncertain, _ := messages.ReadFacts(outcome.Body) // expired, it has no reason

@@ -248,7 +248,7 @@ func reopen(ctx context.Context, log history.Log, item Item, by, why string) (ui
 	done, ok := errors.AsType[*history.AlreadyDoneError](err)
 	if ok && done.Sequence == item.last || err == nil && item.last == 0 && h.Sequence() == 0 {
 		err = h.Store(ctx, messages.Reopened, &messages.ReopenedBody{By: by, Why: why, Was: item.was, AfterUnknown: item.afterUnknown,
-			Batches: item.Batches, Fingerprint: item.fingerprint})
+			Batches: item.Batches, BatchSize: item.batchSize, Fingerprint: item.fingerprint})
 		if !errors.Is(err, history.ErrFenced) {
 			return h.Sequence(), err
 		}
@@ -298,7 +298,7 @@ func (r Requests) publish(ctx context.Context, item Item, m *nats.Msg, seq uint6
 	}) {
 		return err
 	}
-	last, err := r.Log.Last(ctx, item.Operation, item.Operation.Filter(item.RequestID))
+	last, err := r.Log.Leader(ctx, item.Operation, item.Operation.Filter(item.RequestID))
 	if err != nil || last.Sequence > seq { // it ran
 		return err
 	}

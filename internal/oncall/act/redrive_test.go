@@ -74,6 +74,13 @@ func (d deadLetters) ended(op messages.Operation, id, contents string, state mes
 	return sequence
 }
 
+// begun stores that a message was cut into batches.
+func (d deadLetters) begun(id, contents string, batches int) {
+	d.t.Helper()
+	d.put("mail.send.started."+id, fmt.Sprintf(`{"request_id":%q,"attempt":1,"fingerprint":%q,"batches":%d,"batch_size":2}`, id,
+		printOf(d.t, messages.Send, contents), batches))
+}
+
 func (d deadLetters) letter(op messages.Operation, id, contents string, of uint64) {
 	d.t.Helper()
 	d.put("dead."+op.Requested(), contents, bus.HeaderRequestID, id, bus.HeaderReason, "no_answer", "X-Own", "kept", nats.MsgIdHdr,
@@ -143,7 +150,11 @@ func TestAPlanSaysWhatMayBeDoneTwice(t *testing.T) {
 		"m-short": {"partial", `,"batches":1,"unsettled":[{"batch":1,"state":"accepted"}],"unsettled_count":1`, "was_done", nil, nil},
 		"m-cut": {"uncertain", `,"batches":3,"unsettled":[{"batch":1,"state":"uncertain"}],"unsettled_count":2`, "may_be_done_twice",
 			[]int{3}, []int{1, 2}},
+		"m-purged": {"partial", `,"batches":2,"unsettled":[{"batch":2,"state":"refused"}],"unsettled_count":1`, "cannot_run", []int{2}, nil},
 	} {
+		if id != "m-purged" {
+			d.begun(id, m, 4)
+		}
 		if id == "m-cut" { // what is not listed any more is in the batches' own events
 			d.put("mail.batch.refused.m-cut.3", `{"batch":3}`)
 		}
@@ -350,13 +361,14 @@ func TestOnlyTheBatchesThatWereNotAcceptedAreNamed(t *testing.T) {
 		accept []string
 		want   []int
 	}{"m1": {nil, []int{1}}, "m2": {[]string{"m2"}, []int{1, 3}}, "m3": {[]string{"m2"}, []int{1}}} {
+		d.begun(id, mail, 3)
 		d.ended(messages.Send, id, mail, messages.Uncertain, fields)
 		d.redrive(d.plan(id), act.Consent{Accept: c.accept})
 		last, _, err := bus.Last(t.Context(), d.Conn, bus.MailEvents, "mail.send.reopened."+id)
 		d.must(err)
 		var body messages.ReopenedBody
 		d.must(messages.DecodeEvent(last.Data, &body))
-		if !slices.Equal(body.Batches, c.want) || !body.AfterUnknown {
+		if !slices.Equal(body.Batches, c.want) || body.BatchSize != 2 || !body.AfterUnknown {
 			t.Errorf("%s: %s, want the batches %v", id, last.Data, c.want)
 		}
 	}

@@ -8,7 +8,8 @@
 //	                                                                  or again after another look
 //
 // No call begins unless started is stored by this worker and can outlast it, by the wall clock and by the monotonic
-// clock, for a batch that of its message as well; none begins after give_up_at or against a hold, and none is repeated after the program was asked to stop.
+// clock, for a batch that of its message as well; none begins after give_up_at or against a hold, and none is repeated after
+// the program was asked to stop.
 //
 //	attempt.go  what a call is, and making it
 //	lease.go    announcing it, and how long that holds
@@ -123,13 +124,13 @@ type Call[T any] struct {
 type run[T any] struct {
 	*Caller
 	Call[T]
-	result   Result[T]
-	lease    *Lease
-	counted  bool     // the history's attempt counts the call that comes next
-	found    Deadline // until when OnUnknown's answer may be acted upon
-	slotted  bool     // a slot is taken
-	allowed  Deadline // until when the call that Throttle let pass may begin
-	asked    int      // how often Throttle was asked for the next call
+	result  Result[T]
+	lease   *Lease
+	counted bool     // the history's attempt counts the call that comes next
+	found   Deadline // until when OnUnknown's answer may be acted upon
+	slotted bool     // a slot is taken
+	allowed Deadline // until when the call that Throttle let pass may begin
+	asked   int      // how often Throttle was asked for the next call
 }
 
 // Run makes the call, unless something is in the way. Errors: history.ErrFenced when another worker has the request,

@@ -134,6 +134,9 @@ func UnknownOf(p history.Prior) messages.Reason {
 // interrupted is what is known of a call whose worker died.
 const interrupted = "a worker died between the call's announcement and its outcome"
 
+// MayBeDone follows why a request is not run, where something may have been done for it.
+const MayBeDone = "; a call may have been made"
+
 // MessageOf is what is known of the call that UnknownOf is about.
 func MessageOf(p history.Prior, unknown messages.Reason) string {
 	if unknown == messages.ReasonInterrupted {

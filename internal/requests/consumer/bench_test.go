@@ -68,7 +68,7 @@ var mails = work{bus.SendQueue, messages.Send.Requested(),
 		}
 		return consumer.New(s, queue, h, consumer.Sends((&mailing.Handler{Upstream: api, Caller: caller, Size: 1000, Parallel: 4,
 			Open: func(context.Context, messages.ObjectRef) (io.ReadCloser, error) { return nil, errors.ErrUnsupported },
-			Sent: store.Sent}).Handle))
+			Sent: store.Sent}).Handle, mailing.Ended))
 	}}
 
 // settle publishes n requests and settles them, between begin and end. The broker runs in

@@ -41,8 +41,8 @@ type Operation[R any] struct {
 	Handle Handler[R]
 	// GiveUpAt is the request's give_up_at, or zero.
 	GiveUpAt func(R) time.Time
-	// Ended is the body of an event in state Failed or Uncertain that no handler wrote.
-	Ended func(R, messages.State, messages.FailedBody) messages.Body
+	// Ended is the outcome of a request that is not run, or no longer: why, and what was done for it.
+	Ended func(R, messages.FailedBody, history.Effect) (messages.State, messages.Body)
 }
 
 // Settings are what the consumers of a program share.
@@ -191,24 +191,22 @@ func (c *Consumer[R]) awaitQueue(ctx context.Context, why error) {
 func Enrollments(handle Handler[messages.EnrollRequest]) Operation[messages.EnrollRequest] {
 	return Operation[messages.EnrollRequest]{Name: messages.Enroll, Decode: messages.DecodeEnroll, Handle: handle,
 		GiveUpAt: func(r messages.EnrollRequest) time.Time { return r.GiveUpAt },
-		Ended: func(r messages.EnrollRequest, s messages.State, b messages.FailedBody) messages.Body {
-			if s == messages.Uncertain {
-				return &messages.EnrollUncertain{Reason: b.Reason, Message: b.Message, OrderNumber: r.OrderNumber,
-					Fingerprint: b.Fingerprint, AfterUnknown: true}
+		Ended: func(r messages.EnrollRequest, b messages.FailedBody, e history.Effect) (messages.State, messages.Body) {
+			if !e.None() {
+				return messages.Uncertain, &messages.EnrollUncertain{Reason: messages.ReasonInterrupted, Message: b.Message + attempt.MayBeDone,
+					OrderNumber: r.OrderNumber, Fingerprint: b.Fingerprint, AfterUnknown: true}
 			}
 			b.OrderNumber = r.OrderNumber
-			return &b
+			return messages.Failed, &b
 		}}
 }
 
 // Sends are the requests of mail.send.
-func Sends(handle Handler[messages.SendRequest]) Operation[messages.SendRequest] {
+func Sends(handle Handler[messages.SendRequest],
+	ended func(messages.SendRequest, messages.FailedBody, history.Effect) (messages.State, messages.Body),
+) Operation[messages.SendRequest] {
 	return Operation[messages.SendRequest]{Name: messages.Send, Decode: messages.DecodeSend, Handle: handle,
-		GiveUpAt: func(r messages.SendRequest) time.Time { return r.GiveUpAt },
-		Ended: func(_ messages.SendRequest, s messages.State, b messages.FailedBody) messages.Body {
-			return &messages.SendOutcome{Reason: b.Reason, Message: b.Message, Fields: b.Fields,
-				Fingerprint: b.Fingerprint, ConflictsWith: b.ConflictsWith, AfterUnknown: s == messages.Uncertain}
-		}}
+		GiveUpAt: func(r messages.SendRequest) time.Time { return r.GiveUpAt }, Ended: ended}
 }
 
 // Listings are the requests of mandate.transactions.
@@ -225,5 +223,7 @@ func Accounts(handle Handler[messages.AccountRequest]) Operation[messages.Accoun
 func read[R any](name messages.Operation, decode func([]byte) (R, messages.Meta, error), handle Handler[R]) Operation[R] {
 	return Operation[R]{Name: name, Decode: decode, Handle: handle,
 		GiveUpAt: func(R) time.Time { return time.Time{} },
-		Ended:    func(_ R, _ messages.State, b messages.FailedBody) messages.Body { return &b }}
+		Ended: func(_ R, b messages.FailedBody, _ history.Effect) (messages.State, messages.Body) {
+			return messages.Failed, &b
+		}}
 }

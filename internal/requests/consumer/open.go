@@ -14,7 +14,6 @@ import (
 	"errand/internal/history"
 	"errand/internal/requests/attempt"
 	"errand/internal/requests/hold"
-	"errand/internal/retry"
 	"errand/pkg/messages"
 )
 
@@ -90,7 +89,7 @@ func idOf(h nats.Header, named messages.Meta, invalid error) string {
 
 // history is the request's history under one of its ids.
 func (c *Consumer[R]) history(d *delivery[R], id string) *history.History {
-	return &history.History{Log: c.Log, Operation: c.op.Name, ID: id, Fingerprint: d.digest, Trace: trace(d.Request)}
+	return &history.History{Log: c.Log, Operation: c.op.Name, ID: id, Fingerprint: d.digest, Published: d.Published, Trace: trace(d.Request)}
 }
 
 // trace is the request's W3C trace context, if it has a plausible one.
@@ -101,7 +100,7 @@ func trace(r *bus.Request) history.Trace {
 // redrive is a message's claim to be a dead letter that a person has published again. Any publisher can write that, so
 // it counts only for a history that a person has reopened for exactly these contents; without one the message is never
 // run, under any id. So nobody can take another request's id this way, and a request that is to run under an id which
-// it does not name is run under no other, however late the reopening is seen.
+// it does not name is run under no other.
 type redrive struct {
 	redriven bool
 	of       string // the id that it is to run under
@@ -122,7 +121,7 @@ func redriveOf(from *bus.Request) redrive {
 const queueIDs = 2
 
 // findReopened checks a message's claim to be a redrive against the history, and gives it the id that was reopened. If the
-// claim is false the message is invalid, with the queue's ids only. While a replica may lag, the message waits.
+// claim is false the message is invalid, with the queue's ids only.
 func (c *Consumer[R]) findReopened(ctx context.Context, d *delivery[R]) error {
 	if !d.redriven {
 		return nil
@@ -130,14 +129,12 @@ func (c *Consumer[R]) findReopened(ctx context.Context, d *delivery[R]) error {
 	own := d.ids[len(d.ids)-queueIDs:]
 	if named := d.ids[:len(d.ids)-queueIDs]; messages.IsID(d.of) && (len(named) == 0 || named[0] == d.of) {
 		seen, err := c.reopenedFor(ctx, d)
-		switch {
-		case err != nil:
+		if err != nil {
 			return err
-		case seen > 0 && seen >= d.reopened:
+		}
+		if seen > 0 && seen >= d.reopened {
 			d.reopened, d.ids = seen, append([]string{d.of}, own...)
 			return nil
-		case time.Since(d.Published) < retry.ReplicaLag:
-			return errLags()
 		}
 	}
 	d.ids, d.reopened = own, 0
@@ -148,7 +145,7 @@ func (c *Consumer[R]) findReopened(ctx context.Context, d *delivery[R]) error {
 
 // reopenedFor is the sequence of the last event by which a person reopened the named history for these contents, or 0.
 func (c *Consumer[R]) reopenedFor(ctx context.Context, d *delivery[R]) (uint64, error) {
-	e, err := c.Log.Last(ctx, c.op.Name, c.op.Name.Subject(messages.Reopened, d.of))
+	e, err := c.Log.Leader(ctx, c.op.Name, c.op.Name.Subject(messages.Reopened, d.of))
 	if err != nil || e.Body == nil {
 		return 0, err
 	}
@@ -157,11 +154,4 @@ func (c *Consumer[R]) reopenedFor(ctx context.Context, d *delivery[R]) (uint64, 
 		return 0, nil
 	}
 	return e.Sequence, nil
-}
-
-var errBehind = errors.New("a replica does not yet have the event that reopened the request")
-
-// errLags makes a redriven request come back when the replica may have caught up.
-func errLags() error {
-	return &history.RetryLaterError{At: time.Now().Add(retry.Fenced), Cause: errBehind}
 }

@@ -74,22 +74,13 @@ func (c *Consumer[R]) answer(ctx context.Context, d *delivery[R]) (h *history.Hi
 	for i, id := range d.ids {
 		h = c.history(d, id)
 		valid := d.invalid == nil && i == 0
-		if valid && !d.redriven {
-			h.Corrects = d.Published
-		}
+		h.Corrects, h.ReopenedAt = valid && !d.redriven, d.reopened
 		ev, err = h.Settle(ctx, d.Delivered == 1 && !d.redriven, func(p history.Prior) (messages.Event, error) {
 			if _, panicked := errors.AsType[*attempt.PanicError](d.invalid); panicked && d.Delivered < maxPanics {
 				return messages.Event{}, d.invalid
 			}
-			if i == 0 && d.reopened > 0 && p.State == "" {
-				return messages.Event{}, errLags()
-			}
 			if !valid {
-				state := messages.Failed
-				if p.Acted() { // it was accepted by older rules, and a call may have been made
-					state, why.Reason = messages.Uncertain, messages.ReasonInterrupted
-				}
-				return h.Event(state, c.op.Ended(d.body, state, why)), nil
+				return c.notRun(ctx, h, d, p, why)
 			}
 			return c.op.Handle(ctx, attempt.Request[R]{Body: d.body, Delivery: attempt.Delivery{Prior: p, History: h, Permit: d.permit,
 				Published: d.Published, GiveUpAt: d.giveUp}})
@@ -100,14 +91,22 @@ func (c *Consumer[R]) answer(ctx context.Context, d *delivery[R]) (h *history.Hi
 		}
 		why.ConflictsWith = conflict.ID
 	}
-	if done, ok := errors.AsType[*history.AlreadyDoneError](err); ok && h.ID == d.ids[0] && done.Sequence < d.reopened {
-		err = errLags()
-	}
 	end, err = c.ending(ctx, h, ev, err)
 	return h, end, err
 }
 
-// refusal is the outcome of a request that is not run: it breaks the rules, or another request has its id.
+// notRun is the final event of a request that is not run, or no longer, by what was done for it.
+func (c *Consumer[R]) notRun(ctx context.Context, h *history.History, d *delivery[R], p history.Prior, why messages.FailedBody,
+) (messages.Event, error) {
+	effect, err := history.EffectOf(ctx, c.Log, c.op.Name, h.ID, p)
+	if err != nil {
+		return messages.Event{}, err
+	}
+	state, body := c.op.Ended(d.body, why, effect)
+	return h.Event(state, body), nil
+}
+
+// refusal is why a request is not run: it breaks the rules, or another request has its id.
 func (c *Consumer[R]) refusal(d *delivery[R]) messages.FailedBody {
 	if d.invalid == nil {
 		return messages.FailedBody{Reason: messages.ReasonConflict, Fingerprint: d.digest,
@@ -130,7 +129,7 @@ func (c *Consumer[R]) ending(ctx context.Context, h *history.History, ev message
 	case ok:
 		end, body := ending{id: h.ID, state: done.State, sequence: done.Sequence, before: true, attempt: h.Attempt}, done.Body
 		if end.state == messages.Resolved {
-			was, err := c.Log.Last(ctx, c.op.Name, c.op.Name.Subject(messages.Uncertain, h.ID)) // the dead letter is about it
+			was, err := c.Log.Leader(ctx, c.op.Name, c.op.Name.Subject(messages.Uncertain, h.ID)) // the dead letter is about it
 			if err != nil || was.Sequence == 0 {
 				return end, err
 			}
@@ -160,13 +159,8 @@ const maxPanics = 3
 // quarantine ends a request whose handling panics each time, over its history: a call announced there is no longer under way.
 func (c *Consumer[R]) quarantine(ctx context.Context, d *delivery[R], h *history.History) (ending, error) {
 	ev, err := h.Settle(ctx, false, func(p history.Prior) (messages.Event, error) {
-		state := messages.Uncertain
-		b := messages.FailedBody{Reason: messages.ReasonInterrupted, Message: "its handling fails each time; a call may have been made",
-			Fingerprint: d.digest}
-		if !p.Acted() && p.State != messages.Deferred {
-			state, b.Reason, b.Message = messages.Failed, messages.ReasonInvalidRequest, "its handling fails each time"
-		}
-		return h.Event(state, c.op.Ended(d.body, state, b)), nil
+		return c.notRun(ctx, h, d, p, messages.FailedBody{Reason: messages.ReasonInvalidRequest, Message: "its handling fails each time",
+			Fingerprint: d.digest})
 	})
 	return c.ending(ctx, h, ev, err)
 }

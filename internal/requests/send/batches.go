@@ -20,7 +20,7 @@ type delivery struct {
 	reopened uint64 // sequence of the event that reopened the request; 0 if none did
 	named    []int  // the batches that this event allows to be sent; empty if it names none
 
-	lease    *attempt.Lease // the message's: each batch is sent under it
+	lease *attempt.Lease // the message's: each batch is sent under it
 
 	mu       sync.Mutex // guards what follows
 	deferred *result    // the batch that waits longest
@@ -159,7 +159,9 @@ func (d *delivery) settle(ctx context.Context, b batch) {
 		return h.Event(got.state(), bodyOf(got)), nil
 	})
 	if done, ok := errors.AsType[*history.AlreadyDoneError](err); ok {
-		got, err = settledBefore(b, done)
+		var f messages.Facts
+		f, err = messages.ReadFacts(done.Body)
+		got = settledBefore(b, len(b.to), done.State, f)
 	}
 	later, ok := errors.AsType[*history.RetryLaterError](err)
 	switch {
@@ -226,7 +228,7 @@ func (d *delivery) finish(ctx context.Context) (messages.Event, error) {
 	case d.broken != nil:
 		return messages.Event{}, d.broken
 	case d.deferred == nil:
-		return d.end(&d.outcome), nil
+		return d.message.end(&d.outcome), nil
 	}
 	d.deferred.AfterUnknown = d.deferred.AfterUnknown || d.afterUnknown
 	return messages.Event{}, attempt.Defer(ctx, h, d.deferred.Result, &messages.DeferredBody{})

@@ -31,7 +31,7 @@ func TestACorrectionSendsRefusedBatchesWhateverAReplicaKnows(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := request(t, log, many(recipients))
-		r.History.Corrects = time.Now()
+		r.History.Corrects, r.History.Published = true, time.Now()
 		ev, err := r.History.Settle(t.Context(), false, func(p history.Prior) (messages.Event, error) {
 			r.Prior = p
 			return h.Handle(t.Context(), r)

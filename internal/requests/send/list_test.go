@@ -60,7 +60,7 @@ func TestAProgramThatEndsReadsNoMoreOfAList(t *testing.T) {
 	m.Caller.Stop = stop
 	m.request.GiveUpAt = time.Now().Add(-time.Second)
 	_, err := m.makePlan(t.Context(), false)
-	if ev, err := m.unprepared(err); !errors.Is(err, errStopping) {
+	if ev, err := m.unprepared(t.Context(), err); !errors.Is(err, errStopping) {
 		t.Errorf("got %v, %v", ev.State, err)
 	}
 }

@@ -41,25 +41,19 @@ func (r result) state() messages.State {
 	return messages.Deferred // waits, or was given up before it was sent
 }
 
-// settledBefore is the result that an earlier delivery of the request stored.
-func settledBefore(b batch, done *history.AlreadyDoneError) (result, error) {
-	var body messages.BatchBody
-	if err := messages.DecodeEvent(done.Body, &body); err != nil {
-		return result{}, err
-	}
-	r := attempt.Result[int]{Reason: body.Reason, Status: body.HTTPStatus, Message: body.Message, AfterUnknown: body.AfterUnknown}
-	switch done.State {
+// settledBefore is what the events of a batch say of it.
+func settledBefore(b batch, count int, state messages.State, f messages.Facts) result {
+	r := result{batch: b, count: count, Result: attempt.Result[int]{Verdict: attempt.Uncertain, Value: f.Accepted, Reason: f.Reason,
+		Status: f.HTTPStatus, Message: f.Message, AfterUnknown: f.AfterUnknown}}
+	switch state {
 	case messages.Accepted:
 		r.Verdict = attempt.Done
-		if body.Accepted != nil {
-			r.Value = *body.Accepted
-		}
 	case messages.Refused:
 		r.Verdict = attempt.Refused
-	default:
-		r.Verdict = attempt.Uncertain
+	case messages.Deferred, "":
+		r.Verdict = attempt.GivenUp
 	}
-	return resultOf(b, r), nil
+	return r
 }
 
 // outcome gathers what came of a request's batches; safe for concurrent use.
@@ -81,8 +75,8 @@ func (o *outcome) add(r result) {
 	}
 }
 
-// end is the one final event of a request whose batches are all settled.
-func (m *message) end(o *outcome) messages.Event {
+// end is the state and the outcome of a message of so many batches, all of them settled.
+func (o *outcome) end(batches int) (messages.State, *messages.SendOutcome) {
 	slices.SortFunc(o.results, func(a, b result) int { return cmp.Compare(a.number, b.number) })
 	first := func(is func(result) bool) *result {
 		if i := slices.IndexFunc(o.results, is); i >= 0 {
@@ -90,7 +84,7 @@ func (m *message) end(o *outcome) messages.Event {
 		}
 		return nil
 	}
-	accepted := m.plan.batches // completely or in part
+	accepted := batches // completely or in part
 	for _, r := range o.results {
 		if r.Verdict != attempt.Done {
 			accepted--
@@ -105,7 +99,7 @@ func (m *message) end(o *outcome) messages.Event {
 	case len(o.results) > 0:
 		state = messages.Partial
 	}
-	body := &messages.SendOutcome{Accepted: o.accepted, AfterUnknown: o.afterUnknown}
+	body := &messages.SendOutcome{Accepted: o.accepted, AfterUnknown: o.afterUnknown, Batches: batches}
 	if why != nil {
 		body.Reason, body.Message, body.HTTPStatus = why.Reason, why.Message, why.Status
 		if state == messages.Failed {
@@ -113,7 +107,41 @@ func (m *message) end(o *outcome) messages.Event {
 		}
 	}
 	o.list(body)
-	return m.event(state, body)
+	return state, body
+}
+
+// Ended is the outcome of a message that is not run, or no longer, by what was done for it.
+func Ended(_ messages.SendRequest, why messages.FailedBody, e history.Effect) (messages.State, messages.Body) {
+	return ended(why, e)
+}
+
+func ended(why messages.FailedBody, e history.Effect) (messages.State, *messages.SendOutcome) {
+	began := e.Began
+	o := &outcome{}
+	for _, b := range e.Batches {
+		if b.State == "" {
+			b.Reason, b.Message = why.Reason, why.Message
+		}
+		first := (b.Number - 1) * began.BatchSize
+		o.add(settledBefore(batch{number: b.Number, first: first}, min(began.BatchSize, began.Recipients-first), b.State, b.Facts))
+	}
+	state, body := o.end(len(e.Batches))
+	switch {
+	case len(e.Batches) > 0:
+	case e.None():
+		state = messages.Failed
+	default:
+		state, body.AfterUnknown = messages.Uncertain, true
+	}
+	if state == messages.Failed || len(e.Batches) == 0 {
+		body.Fields = why.Fields
+	}
+	body.Reason, body.Message = why.Reason, why.Message
+	if state == messages.Uncertain {
+		body.Reason, body.Message = messages.ReasonInterrupted, why.Message+attempt.MayBeDone
+	}
+	body.Recipients, body.Fingerprint, body.ConflictsWith = began.Recipients, why.Fingerprint, why.ConflictsWith
+	return state, body
 }
 
 // maxUnsettled bounds the bytes of unsettled batches, so that an outcome fits in the smallest usual max_payload of NATS.
@@ -133,10 +161,11 @@ func (o *outcome) list(body *messages.SendOutcome) {
 	body.UnsettledCount = len(o.results)
 }
 
-// event is a final event, with the fields that every outcome has.
-func (m *message) event(s messages.State, body *messages.SendOutcome) messages.Event {
-	body.Recipients, body.Batches = m.plan.recipients, m.plan.batches
+// end is the one final event of a message whose batches are all settled.
+func (m *message) end(o *outcome) messages.Event {
+	state, body := o.end(m.plan.batches)
+	body.Recipients = m.plan.recipients
 	body.Duplicates, body.InvalidCount, body.Invalid = m.plan.duplicates, m.plan.faults, m.plan.invalid
 	body.Fingerprint = m.request.History.Fingerprint
-	return m.request.History.Event(s, body)
+	return m.request.History.Event(state, body)
 }

@@ -68,7 +68,7 @@ func (h *Handler) Handle(ctx context.Context, r attempt.Request[messages.SendReq
 		err = m.prepare(ctx, started)
 	}
 	if err != nil {
-		return m.unprepared(err)
+		return m.unprepared(ctx, err)
 	}
 	if m.plan.batches > 1 {
 		return m.many(ctx)
@@ -77,29 +77,32 @@ func (h *Handler) Handle(ctx context.Context, r attempt.Request[messages.SendReq
 }
 
 // errShifted is for a plan that differs from the one that was begun.
-var errShifted = errors.New("send: the recipients differ from those at the beginning")
+var errShifted = errors.New("the recipients differ from those at the beginning")
 
-// errPurged is for a request under way whose plan is gone.
-var errPurged = errors.New("send: the events that say how it was begun are gone")
+// errPurged is for a request that was begun, of which no event says how.
+var errPurged = errors.New("the events that say how it was begun are gone")
 
-// resume reads the started event; nil if there is none.
-func (m *message) resume() (*messages.SendStarted, error) {
+// resume returns how the message was begun; nil if it was not. What a person's redrive says of that outlives the events.
+func (m *message) resume() (begun *messages.SendStarted, err error) {
 	prior := m.request.Prior
-	if prior.Started == nil {
-		if prior.State == messages.Deferred {
-			return nil, errPurged
-		}
+	switch {
+	case prior.Started != nil:
+		begun = &messages.SendStarted{}
+		err = messages.DecodeEvent(prior.Started, begun)
+	case prior.State == messages.Deferred, prior.State == messages.Reopened && prior.Was.State != messages.Failed && prior.BatchSize == 0:
+		return nil, errPurged
+	case prior.State == messages.Reopened && prior.BatchSize > 0:
+		begun = &messages.SendStarted{BatchSize: prior.BatchSize}
+	default:
 		return nil, nil
 	}
-	var started messages.SendStarted
-	if err := messages.DecodeEvent(prior.Started, &started); err != nil {
-		return nil, err
+	if err == nil && (begun.BatchSize < 1 || begun.BatchSize > mail.MaxRecipients) {
+		err = fmt.Errorf("send: %w: it pins no batch size", history.ErrCorrupt)
 	}
-	if started.BatchSize < 1 || started.BatchSize > mail.MaxRecipients {
-		return nil, fmt.Errorf("send: %w: it pins no batch size", history.ErrCorrupt)
+	if err == nil {
+		m.size = begun.BatchSize // the same batches as before
 	}
-	m.size = started.BatchSize // the same batches as before
-	return &started, nil
+	return begun, err
 }
 
 // prepare encodes the message and plans the batches.
@@ -116,38 +119,41 @@ func (m *message) prepare(ctx context.Context, started *messages.SendStarted) (e
 	if m.plan, err = m.makePlan(ctx, started != nil); err != nil {
 		return err
 	}
-	switch p := m.request.Prior; {
-	case started != nil && (m.plan.recipients != started.Recipients || m.plan.batches != started.Batches):
+	if started != nil && started.Batches > 0 && (m.plan.recipients != started.Recipients || m.plan.batches != started.Batches) {
 		return errShifted
-	case started == nil && p.Acted() && m.plan.batches > 1: // the plan that was begun may have been another
-		return errPurged
 	}
 	return nil
 }
 
-// unprepared ends a request whose recipients cannot be read. One under way, maybe sent in part, waits until it is given up.
-func (m *message) unprepared(err error) (messages.Event, error) {
+// unprepared decides about a request whose recipients cannot be read. One that was begun waits until it is given up.
+func (m *message) unprepared(ctx context.Context, err error) (messages.Event, error) {
 	invalid, isInvalid := errors.AsType[*invalidError](err)
-	over := !time.Now().Before(m.request.GiveUpAt)
-	p := m.request.Prior
-	begun := p.Acted() || p.State != "" && p.State != messages.Reopened
-	switch {
-	case errors.Is(err, errStopping):
+	cannotGoOn := errors.Is(err, errShifted) || errors.Is(err, errPurged)
+	over := !time.Now().Before(m.request.GiveUpAt) && !errors.Is(err, history.ErrCorrupt) && !errors.Is(err, errStopping)
+	if !isInvalid && !cannotGoOn && !over {
 		return messages.Event{}, err
-	case errors.Is(err, errShifted), errors.Is(err, errPurged), begun && over && !errors.Is(err, history.ErrCorrupt):
-		return m.event(messages.Uncertain, &messages.SendOutcome{Reason: messages.ReasonInterrupted,
-			Message: "it was under way and cannot go on: " + err.Error()}), nil
-	case begun && isInvalid:
+	}
+	h, p := m.request.History, m.request.Prior
+	effect, unread := history.EffectOf(ctx, h.Log, messages.Send, h.ID, p)
+	if unread != nil {
+		return messages.Event{}, unread
+	}
+	why := messages.FailedBody{Reason: messages.ReasonInvalidRequest, Message: err.Error(), Fingerprint: h.Fingerprint}
+	switch {
+	case isInvalid && !over && (p.State == messages.Started || p.State == messages.Deferred || !effect.None()):
 		return messages.Event{}, &history.RetryLaterError{At: m.notBefore(), Cause: err}
 	case isInvalid:
-		fields := map[string][]string{invalid.field: {invalid.rule}}
-		return m.event(messages.Failed, &messages.SendOutcome{Reason: messages.ReasonInvalidRequest,
-			Message: (&messages.Invalid{Fields: fields}).Error(), Fields: fields}), nil
-	case over && !errors.Is(err, history.ErrCorrupt):
-		return m.event(messages.Failed, &messages.SendOutcome{Reason: messages.ReasonUnavailable,
-			Message: "the recipient list could not be read in time"}), nil
+		why.Fields = map[string][]string{invalid.field: {invalid.rule}}
+		why.Message = (&messages.Invalid{Fields: why.Fields}).Error()
+	case cannotGoOn:
+		why.Message = "it was under way and cannot go on: " + why.Message
+	default:
+		why.Reason, why.Message = messages.ReasonUnavailable, "the recipient list could not be read in time"
 	}
-	return messages.Event{}, err
+	state, outcome := ended(why, effect)
+	outcome.Recipients = max(outcome.Recipients, m.plan.recipients)
+	outcome.Duplicates, outcome.InvalidCount, outcome.Invalid = m.plan.duplicates, m.plan.faults, m.plan.invalid
+	return h.Event(state, outcome), nil
 }
 
 // notBefore is when a request that is deferred now comes back.
