@@ -171,7 +171,7 @@ func (r *replica) mailConsumer(soft context.Context, n *node, size int) {
 	sends := consumer.New(p.settings, puller{r.w.queues[messages.Send], n}, p.hold(messages.Send, func(ctx context.Context) error {
 		_, err := api.Account(ctx)
 		return err
-	}), consumer.Sends(handler.Handle))
+	}), consumer.Sends(handler.Handle, send.Ended))
 	accounts := consumer.New(p.settings, puller{r.w.queues[messages.Account], n}, p.hold(messages.Account, nil),
 		consumer.Accounts((&query.Account{Upstream: api, Caller: p.caller}).Handle))
 	p.work(sends.Run, accounts.Run)
