@@ -60,25 +60,28 @@ func (n *node) until(t *time.Time, d time.Duration) {
 
 // before is where an await begins: nothing has happened yet.
 func (n *node) before(ctx context.Context, what string, over wire) error {
-	n.mu.Lock()
-	n.awaits++
-	dies := n.awaits == n.dies && !n.late
-	n.mu.Unlock()
-	if dies {
-		n.die("before " + what)
-	}
+	n.counts("before "+what, false)
 	return n.blocked(ctx, over)
 }
 
 // after is where it ends: it has happened, and may not be known.
 func (n *node) after(ctx context.Context, what string, over wire) error {
-	n.mu.Lock()
-	dies := n.awaits >= n.dies && n.dies > 0 && n.late
-	n.mu.Unlock()
-	if dies {
-		n.die("after " + what)
-	}
+	n.counts("after "+what, true)
 	return n.blocked(ctx, over)
+}
+
+// counts counts an await, and kills the node at the one that it is to be killed at.
+func (n *node) counts(where string, over bool) {
+	n.mu.Lock()
+	if !over {
+		n.awaits++
+	}
+	dies := n.dies > 0 && n.awaits >= n.dies && n.late == over
+	n.mu.Unlock()
+	if dies && !n.dead() {
+		n.w.tell("%s is killed %s", n.name, where)
+		n.kill(errKilled)
+	}
 }
 
 // pass is an await without an effect.
@@ -92,32 +95,30 @@ func (n *node) pass(ctx context.Context, what string, over wire, takes time.Dura
 	return n.after(ctx, what, over)
 }
 
-func (n *node) die(where string) {
-	if n.ctx.Err() == nil {
-		n.w.tell("%s is killed %s", n.name, where)
-		n.kill(errKilled)
-	}
-}
-
 func (n *node) dead() bool { return n.ctx.Err() != nil }
+
+// absent is for how long the node stands still or, where that is longer, is cut off.
+func (n *node) absent() (wait time.Duration, cut bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	stopped, apart := max(0, time.Until(n.goesOn)), time.Until(n.joined)
+	return max(stopped, apart), apart > stopped
+}
 
 // blocked waits while the node is stopped or cut off. A dead one awaits nothing any more.
 func (n *node) blocked(ctx context.Context, over wire) error {
 	for {
 		n.mu.Lock()
-		wait, stopped := time.Until(n.goesOn), true
-		if cut := time.Until(n.joined); over == overNATS && cut > wait {
-			wait, stopped = cut, false
-		}
+		stopped, cut := time.Until(n.goesOn), time.Until(n.joined)
 		n.mu.Unlock()
 		switch {
 		case n.dead():
 			return fmt.Errorf("sim: %w", errKilled)
-		case wait <= 0:
+		case stopped > 0:
+			retry.Pause(n.ctx, stopped) // it cannot even see that ctx ended
+		case over == overHTTP || cut <= 0:
 			return nil
-		case stopped:
-			retry.Pause(n.ctx, wait) // it cannot even see that ctx ended
-		case !retry.Pause(ctx, wait):
+		case !retry.Pause(ctx, cut):
 			return context.Cause(ctx)
 		}
 	}

@@ -209,26 +209,36 @@ func (d delivered) Ack() error {
 }
 
 func (d delivered) NakWithDelay(wait time.Duration) error {
-	return d.say("nak", func() { d.due = time.Now().Add(wait) })
+	return d.say("nak", func() { d.due, d.taken = time.Now().Add(wait), false })
 }
 
 func (d delivered) InProgress() error {
-	return d.say("in progress", func() { d.due = time.Now().Add(d.ackWait) })
+	return d.say("in progress", func() {
+		if d.taken {
+			d.due = time.Now().Add(d.ackWait)
+		}
+	})
 }
 
+// say sends an answer, and waits for nothing: it may come later, after a stop or a new connection, or be lost.
 func (d delivered) say(what string, do func()) error {
-	if err := d.before(d.node.ctx, what, overNATS); err != nil {
-		return err
+	if d.counts("before "+what, false); d.dead() {
+		return errKilled
 	}
-	if h := d.w.drawn(d.node.name, what+strconv.FormatUint(d.message.sequence, 10)); !d.w.is(lostAcks, part(h, 0)) {
-		d.queue.mu.Lock()
-		if !d.done {
-			do()
-		}
-		d.wake()
-		d.queue.mu.Unlock()
+	h := d.w.drawn(d.node.name, what+strconv.FormatUint(d.message.sequence, 10))
+	wait, cut := d.absent()
+	if lost := d.w.is(lostAcks, part(h, 0)) || cut && part(h, 1) < 0.5; !lost {
+		time.AfterFunc(wait, func() {
+			d.queue.mu.Lock()
+			defer d.queue.mu.Unlock()
+			if !d.done {
+				do()
+			}
+			d.wake()
+		})
 	}
-	return d.after(d.node.ctx, what, overNATS)
+	d.counts("after "+what, true)
+	return nil
 }
 
 // letters is the stream DEAD_LETTERS.

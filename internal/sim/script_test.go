@@ -192,7 +192,7 @@ func (d dice) trouble(s *script, horizon time.Duration) step {
 	case 8:
 		t.Do, t.Of = "pause", ""
 	case 9:
-		t.Do, t.Of, t.For = "age", "", one(d, span(3*24*time.Hour), span(2*24*time.Hour), span(20*time.Minute))
+		t.Do, t.Of, t.For = "age", "", one(d, span(3*24*time.Hour), span(2*24*time.Hour))
 	}
 	return t
 }

@@ -90,6 +90,9 @@ func newWorld(s *script) *world {
 	w.clear = w.began
 	for _, t := range s.Steps {
 		end := w.began.Add(time.Duration(t.At + t.For))
+		if t.Do == "age" {
+			end = w.began.Add(time.Duration(t.At))
+		}
 		if t.Do == "weather" {
 			w.weather = append(w.weather, weather{kind: t.Of, from: w.began.Add(time.Duration(t.At)), to: end, p: t.P})
 		}
