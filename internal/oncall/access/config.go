@@ -37,7 +37,7 @@ type Config struct {
 	Login  string        `env:"CONSOLE_LOGIN" default:"none" enum:"none,proxy,oidc" help:"What identifies users: none, a proxy, or oidc."`
 	User   string        `env:"CONSOLE_USER" default:"local" help:"Name of the user without a login, for the audit."`
 	Roles  []string      `env:"CONSOLE_ROLES" default:"read,reveal,act" help:"Roles this console grants: read, reveal (personal data), act."`
-	MaxAge time.Duration `name:"session" env:"CONSOLE_SESSION" default:"1h" help:"How long a login and a live page last."`
+	MaxAge time.Duration `name:"session" env:"CONSOLE_SESSION" default:"1h" help:"How long a login lasts."`
 	Groups Groups        `embed:""`
 	Proxy  Proxy         `embed:"" prefix:"proxy-"`
 	OIDC   OIDC          `embed:"" prefix:"oidc-"`

@@ -102,7 +102,7 @@ func (g *Guard) LogoutPath() string {
 }
 
 // Allow serves a page to users who have the role. A browser without a session is sent to log in; a script's request is
-// refused with 401. The request's context ends with the login, and a stream of live changes with it.
+// refused with 401. The request's context ends with the login.
 func (g *Guard) Allow(role Role, page Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		user, until, err := g.identify(r)

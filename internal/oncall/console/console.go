@@ -1,17 +1,17 @@
 // Package console serves pages to people on call: what is wrong, what became of a request, what waits, dead letters. People
 // also act here.
 //
-//	streams ──> index ────┐                ┌─> GET        a page, from a template        page.go, pages/
-//	programs ─> watch.go ─┼─ page function ┤
-//	a request's events ───┘                └─> GET /live  its new versions, as they change  live.go
-//	                         POST ─> act.go, redrive.go ─> internal/oncall/act
+//	streams ──> index ────┐
+//	programs ─> watch.go ─┼─ page function ─> GET  a page, from a template  page.go, pages/
+//	a request's events ───┘                   POST ─> act.go, redrive.go ─> internal/oncall/act
 //
 // console.go is the program, server.go has the routes, and each page has a file of its name: today.go (with chart.go),
 // find.go, requests.go (lists, dead letters), request.go, queues.go, audit.go. runs.go keeps redrives under way. mask.go
 // hides personal data, and whatever a page shows of a body or a message passes it. words.go has the words and colours for
 // states, classes, results and reasons: change them there, not in templates.
 //
-// The pages work without scripts. The script replaces an open page by the server's new version of it.
+// The pages work without scripts. The script asks every two seconds for a new version of the open page: the page's tag
+// (server.go) says cheaply whether there may be one.
 package console
 
 import (
@@ -73,7 +73,7 @@ func invalid(err error) error {
 	return err
 }
 
-// run serves until ctx ends. Then it closes live streams; other requests have until hard ends.
+// run serves until ctx ends; requests under way then have until hard ends.
 func (s *Server) run(ctx, hard context.Context, listener net.Listener) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -81,13 +81,12 @@ func (s *Server) run(ctx, hard context.Context, listener net.Listener) error {
 	defer wg.Wait()
 	for _, work := range []func(context.Context){
 		func(ctx context.Context) { s.index.Follow(ctx, s.reader.Conn, s.reader.JS) },
-		s.watch.run, s.live.run, s.runs.run,
+		s.watch.run, s.runs.run,
 	} {
 		wg.Go(func() { work(ctx) })
 	}
 	server := &http.Server{Handler: s.handler(), MaxHeaderBytes: 32 << 10,
 		ReadHeaderTimeout: retry.AdminRead, ReadTimeout: retry.PageRead, IdleTimeout: retry.AdminIdle}
-	context.AfterFunc(ctx, s.live.close)
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(listener) }() // waited for below
 	select {

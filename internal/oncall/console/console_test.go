@@ -79,13 +79,12 @@ func (in *installation) open(dir string, roles ...string) {
 	in.Server = newServer(programs.Connected{Conn: nc, JetStream: js, Logger: zerolog.Nop(), Version: "test"}, x, guard, nil)
 	ctx, stop := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
-	for _, work := range []func(context.Context){func(ctx context.Context) { x.Follow(ctx, nc, js) }, in.watch.run, in.live.run, in.runs.run} {
+	for _, work := range []func(context.Context){func(ctx context.Context) { x.Follow(ctx, nc, js) }, in.watch.run, in.runs.run} {
 		wg.Go(func() { work(ctx) })
 	}
 	server := httptest.NewServer(in.handler())
 	in.base = server.URL
 	t.Cleanup(func() {
-		in.live.close()
 		stop()
 		server.Close()
 		wg.Wait()

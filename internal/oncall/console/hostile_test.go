@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -22,26 +23,22 @@ func TestWhatNobodyCanMeanIsRefused(t *testing.T) {
 	in.failed("order-1")
 	in.shows("/dead-letters", "order-1")
 	for path, want := range map[string]int{
-		"/requests?before=x":                                400,
-		"/dead-letters?before=%27":                          400,
-		"/requests?operation=nope":                          404,
-		"/requests?state=queued&operation=nope":             404,
-		"/requests?since=0000-01-01T00:00:00Z":              200,
-		"/requests?since=-1h":                               400,
-		"/audit?verb=%3E":                                   200,
-		"/audit?actor=%3E&target=*":                         200,
-		"/redrive?request=*":                                404,
-		"/redrive?letter=x":                                 404,
-		"/redrive?letter=mandate.enroll/order-1":            200,
-		"/redrive?operation=nope":                           404,
-		"/requests/..%2f..%2fetc":                           404,
-		"/requests/nope/erase?operation=mandate.enroll":     409,
-		"/requests/" + strings.Repeat("a", 65):              404,
-		"/find/" + strings.Repeat("A", 20000):               404,
-		"/live?of=/requests%2Forder-1%2Freveal":             404,
-		"/live?of=/redrive%3Frequest%3Dorder-1":             404,
-		"/live?of=" + strings.Repeat("%2F", 3) + "etc":      404,
-		"/live?of=" + url.QueryEscape("http://example.com"): 400,
+		"/requests?before=x":                            400,
+		"/dead-letters?before=%27":                      400,
+		"/requests?operation=nope":                      404,
+		"/requests?state=queued&operation=nope":         404,
+		"/requests?since=0000-01-01T00:00:00Z":          200,
+		"/requests?since=-1h":                           400,
+		"/audit?verb=%3E":                               200,
+		"/audit?actor=%3E&target=*":                     200,
+		"/redrive?request=*":                            404,
+		"/redrive?letter=x":                             404,
+		"/redrive?letter=mandate.enroll/order-1":        200,
+		"/redrive?operation=nope":                       404,
+		"/requests/..%2f..%2fetc":                       404,
+		"/requests/nope/erase?operation=mandate.enroll": 409,
+		"/requests/" + strings.Repeat("a", 65):          404,
+		"/find/" + strings.Repeat("A", 20000):           404,
 	} {
 		if status, page := in.get(path); status != want {
 			t.Errorf("%.60s: %d, want %d\n%s", path, status, want, page)
@@ -61,23 +58,57 @@ func TestWhatNobodyCanMeanIsRefused(t *testing.T) {
 	}
 }
 
-// Many pages are made in the console's own time, where nobody but itself would notice.
+// asked makes a view of no page, as a browser that is sent the answer.
+func (in *installation) asked(v view, header ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequestWithContext(in.t.Context(), http.MethodGet, "/", http.NoBody)
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	w := httptest.NewRecorder()
+	in.serve(v)(w, r, anybody)
+	return w
+}
+
 func TestAFaultInOnePageEndsNoOther(t *testing.T) {
 	t.Parallel()
 	in := installed(t)
-	in.views.HandleFunc("GET /faulty", func(w http.ResponseWriter, r *http.Request) {
-		m := w.(*match)
-		m.request, m.view = r, view{build: func(*http.Request, access.User) (page, error) { panic("nobody saw it come") }}
-	})
-	if status, page := in.get("/faulty"); status != http.StatusInternalServerError || !strings.Contains(page, "Something went wrong") {
-		t.Errorf("it answers %d:\n%s", status, page)
-	}
-	stream := in.listen("/faulty", "")
-	defer stream.stop()
-	if _, text := stream.next(); !strings.Contains(text, "Something went wrong") {
-		t.Errorf("its stream has %q", text)
+	faulty := in.asked(view{build: func(*http.Request, access.User) (page, error) { panic("nobody saw it come") }})
+	if faulty.Code != http.StatusInternalServerError || !strings.Contains(faulty.Body.String(), "Something went wrong") {
+		t.Errorf("it answers %d:\n%s", faulty.Code, faulty.Body)
 	}
 	in.shows("/", "Today")
+}
+
+// An open page asks for its newest version, and is answered with its main part where there may be one.
+func TestAnOpenPageIsMadeAgainWhenSomethingChanges(t *testing.T) {
+	t.Parallel()
+	in := installed(t)
+	stamp, made := "one", 0
+	v := view{stamp: func(*http.Request) string { return stamp }, build: func(r *http.Request, user access.User) (page, error) {
+		made++
+		return in.findForm(r, user)
+	}}
+	first := in.asked(v)
+	tag := first.Header().Get("ETag")
+	if text := first.Body.String(); tag == "" || !strings.Contains(text, `data-tag="&#34;`) || !strings.Contains(text, "</html>") {
+		t.Fatalf("the page, with the tag %s, is\n%s", tag, text)
+	}
+	in.until("nothing changed", func() bool { // but the time, perhaps
+		again := in.asked(v, "If-None-Match", tag)
+		tag = cmp.Or(again.Header().Get("ETag"), tag)
+		return again.Code == http.StatusNotModified && again.Body.Len() == 0
+	})
+	before := made
+	stamp = "two"
+	now := in.asked(v, "If-None-Match", tag, "Errand-Part", "main")
+	if text := now.Body.String(); now.Code != http.StatusOK || made != before+1 || strings.Contains(text, "<html") ||
+		!strings.Contains(text, "<h1>") || now.Header().Get("ETag") == tag {
+		t.Errorf("after a change: %d, made %d times, %s", now.Code, made-before, text)
+	}
+	v.still = true
+	if form := in.asked(v); form.Header().Get("ETag") != "" || strings.Contains(form.Body.String(), "data-tag") {
+		t.Errorf("a form is replaced while somebody fills it in:\n%s", form.Body)
+	}
 }
 
 func TestNothingWaitsForNATSForLong(t *testing.T) {
@@ -85,17 +116,12 @@ func TestNothingWaitsForNATSForLong(t *testing.T) {
 	in := installed(t)
 	for _, still := range []bool{false, true} {
 		asked := false
-		wait := func(r *http.Request, _ access.User) (page, error) {
+		in.asked(view{still: still, build: func(r *http.Request, _ access.User) (page, error) {
 			end, limited := r.Context().Deadline()
 			asked = limited && time.Until(end) <= retry.PageAct
 			return page{}, notFound("")
-		}
-		in.views = http.NewServeMux()
-		in.views.HandleFunc("GET /slow", func(w http.ResponseWriter, r *http.Request) {
-			m := w.(*match)
-			m.request, m.view = r, view{build: wait, still: still}
-		})
-		if in.get("/slow"); !asked {
+		}})
+		if !asked {
 			t.Errorf("a page, still: %v, has no limit", still)
 		}
 	}

@@ -2,12 +2,9 @@ package console
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"html/template"
 	"io/fs"
 	"net/http"
-	"net/url"
 	"path"
 	"slices"
 	"strings"
@@ -32,8 +29,7 @@ type frame struct {
 	Links               []link
 	Notices             []notice
 	Logout              string // where a form ends the session, "" without sessions
-	Live                string // where changes come from, "" for none, and which version this is
-	Version             string
+	Tag                 string // of this version; "" for a page that does not change
 	Style, Icon, Script string
 }
 
@@ -42,39 +38,28 @@ type link struct{ Path, Text string }
 var links = []link{{"/", "Today"}, {"/find", "Find"}, {"/requests", "Requests"}, {"/dead-letters", "Dead letters"},
 	{"/queues", "Queues and programs"}, {"/audit", "Audit"}}
 
-// show writes a page.
-func (s *Server) show(w http.ResponseWriter, r *http.Request, user access.User, p page, v view) {
-	f := frame{page: p, User: user, Links: links, Notices: s.watch.notices(), Logout: s.guard.LogoutPath(),
-		Style: style.Style.Path, Icon: style.Icon.Path, Script: script.Path}
-	body, err := inner(f)
+// show writes a page, or its main part for the script of an open one.
+func (s *Server) show(w http.ResponseWriter, r *http.Request, user access.User, p page, tag string) {
+	part := "layout"
+	if r.Header.Get("Errand-Part") == "main" {
+		part = "main"
+	}
+	var body bytes.Buffer
+	err := templates[p.Name].ExecuteTemplate(&body, part, frame{page: p, User: user, Links: links, Notices: s.watch.notices(),
+		Logout: s.guard.LogoutPath(), Tag: tag, Style: style.Style.Path, Icon: style.Icon.Path, Script: script.Path})
 	if err != nil {
 		s.log.Error().Err(err).Str("page", p.Name).Msg("page failed")
 		http.Error(w, "This page cannot be shown; the console's log says why.", http.StatusInternalServerError)
 		return
 	}
-	if !v.still {
-		f.Live, f.Version = "/live?of="+url.QueryEscape(r.URL.RequestURI()), versionOf(body)
-	}
-	var all bytes.Buffer
-	err = templates[p.Name].ExecuteTemplate(&all, "layout", struct {
-		frame
-		Main template.HTML
-	}{f, template.HTML(body)}) //nolint:gosec // the output of a template
-	if err != nil {
-		s.log.Error().Err(err).Str("page", p.Name).Msg("page failed")
-	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	if tag != "" {
+		w.Header().Set("ETag", tag)
+	}
 	if p.Status != 0 {
 		w.WriteHeader(p.Status)
 	}
-	_, _ = all.WriteTo(w) // fails only if the reader is gone
-}
-
-// inner returns the part of a page that changes while it is open.
-func inner(f frame) ([]byte, error) {
-	var body bytes.Buffer
-	err := templates[f.Name].ExecuteTemplate(&body, "main", f)
-	return compact(body.Bytes()), err
+	_, _ = w.Write(compact(body.Bytes())) // fails only if the reader is gone
 }
 
 // compact removes empty lines and indentation, which templates leave.
@@ -93,11 +78,6 @@ func compact(body []byte) []byte {
 		}
 	}
 	return out.Bytes()
-}
-
-func versionOf(body []byte) string {
-	sum := sha256.Sum256(body)
-	return hex.EncodeToString(sum[:8])
 }
 
 // templates are the pages by name, each with the layout.

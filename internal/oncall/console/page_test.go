@@ -29,7 +29,7 @@ func TestWhoLoggedInAtTheConsoleMayLogOutOnEveryPage(t *testing.T) {
 	s := &Server{watch: in.watch, guard: guard}
 	w := httptest.NewRecorder()
 	s.show(w, httptest.NewRequestWithContext(t.Context(), "GET", "/find", nil), access.User{Name: "ann"},
-		page{Title: "Find", Nav: "/find", Name: "find", Data: findPage{}}, view{})
+		page{Title: "Find", Nav: "/find", Name: "find", Data: findPage{}}, "")
 	if !strings.Contains(w.Body.String(), form) {
 		t.Errorf("no page offers to log out:\n%s", w.Body)
 	}

@@ -176,7 +176,7 @@ func (s *Server) revealed(w http.ResponseWriter, r *http.Request, user access.Us
 	if err != nil {
 		p = s.errorPage(refusedAct(err))
 	}
-	s.show(w, r, user, p, view{still: true})
+	s.show(w, r, user, p, "")
 }
 
 // revealForm asks why a user wants to see the data.

@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"crypto/sha256"
 	"embed"
 	"fmt"
 	"net/http"
@@ -31,20 +32,34 @@ type Server struct {
 	guard   *access.Guard
 	secrets []*messages.RecipientSecret
 	watch   *watch
-	live    *live
 	runs    *runs
-	views   *http.ServeMux // the pages; see find
 	log     zerolog.Logger
 	via     string // the audit's name for this program
+	began   time.Time
 }
 
 func newServer(with programs.Connected, x *index.Index, guard *access.Guard, secrets []*messages.RecipientSecret) *Server {
-	s := &Server{reader: inspect.Reader{Conn: with.Conn, JS: with.JetStream}, index: x, guard: guard, secrets: secrets,
-		log: with.Logger, via: "console " + with.Version, views: http.NewServeMux()}
+	s := &Server{reader: inspect.Reader{Conn: with.Conn, JS: with.JetStream}, index: x, guard: guard, secrets: secrets, runs: newRuns(),
+		log: with.Logger, via: "console " + with.Version, began: time.Now()}
 	s.watch = newWatch(s.reader, x)
-	s.live = newLive(s)
-	s.runs = newRuns()
-	for pattern, view := range map[string]view{
+	return s
+}
+
+// view is a page that changes nothing.
+type view struct {
+	build func(r *http.Request, user access.User) (page, error)
+	// stamp changes with the contents of the page and is cheaper to make. nil means that any change may concern the page.
+	stamp func(r *http.Request) string
+	still bool // it has a form, and does not change while a person fills it in
+}
+
+// handler serves everything.
+func (s *Server) handler() http.Handler {
+	mux := http.NewServeMux()
+	for _, asset := range []style.Asset{style.Style, style.Icon, script} {
+		mux.Handle("GET "+asset.Path, asset)
+	}
+	for pattern, v := range map[string]view{
 		"GET /{$}":                  {build: s.today},
 		"GET /find":                 {build: s.findForm},
 		"GET /find/{token}":         {build: s.found},
@@ -59,49 +74,12 @@ func newServer(with programs.Connected, x *index.Index, guard *access.Guard, sec
 		"GET /requests/{id}/cancel": {build: s.cancelForm, still: true},
 		"GET /requests/{id}/erase":  {build: s.eraseForm, still: true},
 		"GET /queues/{queue}/pause": {build: s.pauseForm, still: true},
+		"GET /": {still: true, build: func(*http.Request, access.User) (page, error) {
+			return page{}, notFound("There is no such page.")
+		}},
 	} {
-		s.views.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-			if m, ok := w.(*match); ok {
-				m.view, m.request = view, r
-			}
-		})
+		mux.Handle(pattern, s.guard.Allow(access.Read, s.serve(v)))
 	}
-	return s
-}
-
-// view is a page that changes nothing.
-type view struct {
-	build func(r *http.Request, user access.User) (page, error)
-	// stamp changes with the contents of the page and is cheaper to make. nil means that any change may concern the page.
-	stamp func(r *http.Request) string
-	still bool // it has a form, and does not change while a person fills it in
-}
-
-// match is a response that receives the view for a path, and the request with the path's values.
-type match struct {
-	view
-	request *http.Request
-}
-
-func (*match) Header() http.Header         { return http.Header{} }
-func (*match) Write(p []byte) (int, error) { return len(p), nil }
-func (*match) WriteHeader(int)             {}
-
-// find returns the view for a request. Its build is nil if there is no such page.
-func (s *Server) find(r *http.Request) (view, *http.Request) {
-	m := &match{request: r}
-	s.views.ServeHTTP(m, r)
-	return m.view, m.request
-}
-
-// handler serves everything.
-func (s *Server) handler() http.Handler {
-	mux := http.NewServeMux()
-	for _, asset := range []style.Asset{style.Style, style.Icon, script} {
-		mux.Handle("GET "+asset.Path, asset)
-	}
-	mux.Handle("GET /live", s.guard.Allow(access.Read, s.serveLive))
-	mux.Handle("GET /", s.guard.Allow(access.Read, s.serveView))
 	mux.Handle("POST /find", s.guard.Allow(access.Read, s.submit(s.startFind, retry.PageAct)))
 	mux.Handle("POST /requests/{id}/reveal", s.guard.Allow(access.Reveal, s.revealed))
 	for pattern, do := range map[string]action{
@@ -136,26 +114,42 @@ func (s *Server) submit(do action, limit time.Duration) access.Handler {
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(limit + retry.PageWrite)) // only servers of tests have none
 		then, err := do(r.WithContext(ctx), user)
 		if err != nil {
-			s.show(w, r, user, s.errorPage(err), view{still: true})
+			s.show(w, r, user, s.errorPage(err), "")
 			return
 		}
 		http.Redirect(w, r, then, http.StatusSeeOther)
 	}
 }
 
-func (s *Server) serveView(w http.ResponseWriter, r *http.Request, user access.User) {
-	v, r := s.find(r)
-	if v.build == nil {
-		s.show(w, r, user, s.errorPage(notFound("There is no such page.")), view{still: true})
-		return
+// serve answers with a page, or that the browser has its newest version.
+func (s *Server) serve(v view) access.Handler {
+	return func(w http.ResponseWriter, r *http.Request, user access.User) {
+		limit := retry.PageMake
+		if v.still {
+			limit = retry.PageAct
+		}
+		ctx, cancel := context.WithTimeout(r.Context(), limit)
+		defer cancel()
+		r = r.WithContext(ctx)
+		tag := s.tag(v, r)
+		if tag != "" && r.Header.Get("If-None-Match") == tag {
+			w.WriteHeader(http.StatusNotModified)
+			return
+		}
+		s.show(w, r, user, s.build(v, r, user), tag)
 	}
-	limit := retry.PageMake
-	if v.still {
-		limit = retry.PageAct
+}
+
+// tag changes whenever a page may, and anyway after a while, as pages say how long ago things were; "" for a still page.
+func (s *Server) tag(v view, r *http.Request) string {
+	switch {
+	case v.still:
+		return ""
+	case v.stamp == nil:
+		v.stamp = func(*http.Request) string { return s.watch.stamp() }
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), limit)
-	defer cancel()
-	s.show(w, r, user, s.build(v, r.WithContext(ctx), user), v)
+	of := fmt.Sprint(s.began, s.watch.notices(), time.Now().Truncate(retry.PageAge), v.stamp(r))
+	return fmt.Sprintf("%q", fmt.Sprintf("%x", sha256.Sum256([]byte(of)))[:16])
 }
 
 // build makes a page, or the page that says why not. A panic in one page does not end the others.

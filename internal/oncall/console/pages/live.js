@@ -1,9 +1,7 @@
-// Keeps an open page current: the server sends its newest version, which takes the place of
-// the one before, node by node, so that nothing that somebody is reading, has opened or is
-// typing in is lost. Every page works without it.
+// Keeps an open page current: its newest version takes the place of the one before, node by
+// node, so that nothing that somebody is reading, has opened or is typing in is lost. Every
+// page works without it.
 
-const main = document.getElementById("main");
-const state = document.querySelector("[data-live-state]");
 const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
 
 const formats = {
@@ -72,44 +70,50 @@ function become(have, wanted) {
   if (have.nodeName !== "TEXTAREA" && have.nodeName !== "SELECT") morph(have, wanted); // those are somebody's
 }
 
-let source;
-let have = main?.dataset.version || "";
+const main = document.getElementById("main");
+const state = document.querySelector("[data-live-state]");
+let tag = main?.dataset.tag;
+let wake = () => {};
 
-function listen() {
-  source = new EventSource(main.dataset.live + "&have=" + encodeURIComponent(have));
-  source.onopen = () => tell("live");
-  source.onmessage = (event) => {
-    have = event.lastEventId;
+// refresh asks for a newer version. It returns how long to wait until the next question: a slow page rests.
+async function refresh() {
+  const begun = performance.now();
+  const answer = await fetch(location.href, { headers: { "Errand-Part": "main", "If-None-Match": tag }, cache: "no-store" });
+  if (answer.headers.has("ETag")) {
+    tag = answer.headers.get("ETag");
     const next = document.createElement("template");
-    next.innerHTML = event.data;
+    next.innerHTML = await answer.text();
     localize(next.content);
     morph(main, next.content);
-  };
-  source.onerror = () => {
-    tell("reconnecting…");
-    if (source.readyState === EventSource.CLOSED) setTimeout(again, 10_000); // else it tries by itself
-  };
+  } else if (answer.status !== 304) throw new Error(answer.status);
+  return Math.max(2_000, 10 * (performance.now() - begun));
 }
 
-// again listens unless somebody does already, or nobody looks.
-function again() {
-  if (!document.hidden && source.readyState === EventSource.CLOSED) listen();
-}
-
-function tell(text) {
-  state.hidden = false;
-  state.textContent = text;
+// listen refreshes the page for as long as somebody sees it.
+async function listen() {
+  for (;;) {
+    let pause = 10_000;
+    if (!document.hidden) {
+      try {
+        pause = await refresh();
+        state.textContent = "live";
+      } catch {
+        state.textContent = "reconnecting…";
+      }
+      state.hidden = false;
+    }
+    await new Promise((resolve) => {
+      wake = resolve;
+      setTimeout(resolve, pause);
+    });
+  }
 }
 
 localize(document);
 const zoned = document.querySelector("[data-zone]");
 if (zoned) zoned.textContent = "Times are in " + zone.replaceAll("_", " ");
 
-if (main?.dataset.live) {
+if (tag) {
+  document.addEventListener("visibilitychange", () => wake());
   listen();
-  // A page that nobody sees needs no connection, of which a browser has few.
-  document.addEventListener("visibilitychange", () => {
-    if (document.hidden) source.close();
-    else again();
-  });
 }
