@@ -2,10 +2,10 @@ package attempt
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"errand/internal/history"
+	"errand/internal/requests/hold"
 	"errand/internal/retry"
 	"errand/pkg/messages"
 )
@@ -19,8 +19,8 @@ type Lease struct {
 	started Started
 	over    *Lease // the message's; nil if this is no batch's
 
-	mu    sync.Mutex
-	until Deadline
+	renewing hold.Slots // of one goroutine at a time, which may wait long for NATS
+	until    Deadline
 }
 
 // Started returns the body of the event that announces a call.
@@ -34,14 +34,16 @@ type State struct {
 
 // Lease returns a lease that was not taken yet.
 func (c *Caller) Lease(h *history.History, started Started, over *Lease) *Lease {
-	return &Lease{caller: c, history: h, started: started, over: over}
+	return &Lease{caller: c, history: h, started: started, over: over, renewing: make(hold.Slots, 1)}
 }
 
 // Renew stores started with a new deadline over the last event that this worker knows, the message's first where it would end
 // before a batch's call. Errors: history.ErrFenced if another worker wrote in between, or the log's.
 func (l *Lease) Renew(ctx context.Context, s State) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	if err := l.renewing.Take(ctx); err != nil {
+		return err
+	}
+	defer l.renewing.Free()
 	return l.renew(ctx, s)
 }
 
@@ -63,8 +65,10 @@ func (l *Lease) renew(ctx context.Context, s State) error {
 
 // outlasting returns the lease's deadline, at least d ahead: it is renewed if it is not.
 func (l *Lease) outlasting(ctx context.Context, d time.Duration) (Deadline, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	if err := l.renewing.Take(ctx); err != nil {
+		return Deadline{}, err
+	}
+	defer l.renewing.Free()
 	if l.until.Outlasts(time.Now(), d) {
 		return l.until, nil
 	}
