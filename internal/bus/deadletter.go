@@ -35,15 +35,16 @@ const HeaderReopened = "Errand-Reopened"
 
 // StoreDeadLetter stores the request as it came on dead.<its subject>: the same bytes, and its headers without
 // Nats-* and Errand-* (a copied expectation would block the queue for ever). The same ending of a request, stored again
-// within the stream's duplicate window, changes nothing; each ending of a reopened request is a separate dead letter.
+// within the stream's duplicate window, changes nothing; each ending of a reopened request is a separate dead letter. It
+// is tried once: a request that waits for its dead letter waits in its queue, and leaves its place to others.
 func (p *Publisher) StoreDeadLetter(ctx context.Context, r *Request, why DeadLetter) error {
 	d := letter(r, why)
-	err := p.Keep(ctx, d)
+	_, err := p.Publish(ctx, d)
 	if tooLarge(err) { // the limit was lowered since the message came: better without its headers than never
 		for name := range own(r.Header) {
 			delete(d.Header, name)
 		}
-		err = p.Keep(ctx, d)
+		_, err = p.Publish(ctx, d)
 	}
 	if err != nil {
 		return fmt.Errorf("bus: dead letter: %w", err)

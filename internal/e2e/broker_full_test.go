@@ -145,6 +145,29 @@ func TestADeadLetterWaitsForRoom(t *testing.T) {
 	}
 }
 
+// There is no room for any dead letter: those that need one leave their places to others meanwhile.
+func TestRequestsThatWaitForADeadLetterKeepNoOthersWaiting(t *testing.T) {
+	const bad, good = 60, 5
+	for _, s := range writes {
+		runInBubble(t, s.call, func(t *testing.T, b *bubble) {
+			b.warm(s)
+			room := limits[0].fill(b, bus.DeadLetters)
+			for range bad {
+				b.publish(s.Requested(), []byte(`unreadable`))
+			}
+			due := map[string]time.Time{}
+			for n := range good {
+				b.ask(s, fmt.Sprint("good", n), due, time.Now().Add(30*time.Second))
+			}
+			b.run(b.program(s, 8), 10*time.Minute, b.haveOutcomes(s.events(), 2+bad+good))
+			wantBy(t, b.outcomes(s.events()), due, s.succeeded)
+			room()
+			b.run(b.program(s, 8), 10*time.Minute, func() bool { return b.stored(s.queue.Stream) == 0 })
+			equal(t, "dead letters", len(b.events("dead."+s.Requested())), 1+bad)
+		})
+	}
+}
+
 // There is no room in the middle of a listing, or between the batches of a message: each
 // page and each batch is done once all the same.
 func TestWhatHasManyPartsWaitsForRoom(t *testing.T) {

@@ -18,7 +18,7 @@ func (s Schedule) Wait(n int) time.Duration {
 var (
 	// Store is for a write or a read that NATS did not answer.
 	Store = Schedule{50 * time.Millisecond, 2 * time.Second}
-	// Keep is for what is stored without a fence: dead letters, records of calls.
+	// Keep is for what is stored without a fence, such as records of calls.
 	Keep = Schedule{100 * time.Millisecond, 5 * time.Second}
 	// Fault is for a request that met an internal error: once a minute in the end.
 	Fault = Schedule{5 * time.Second, time.Minute}

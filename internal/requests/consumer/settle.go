@@ -165,7 +165,8 @@ func (c *Consumer[R]) quarantine(ctx context.Context, d *delivery[R], h *history
 	return c.ending(ctx, h, ev, err)
 }
 
-// deadLetter stores the dead letter of a request that did not go well, before the acknowledgement: a death repeats it.
+// deadLetter stores the dead letter of a request that did not go well, before the acknowledgement. The delivery
+// after a failure or a death finds the outcome, and stores it.
 func (c *Consumer[R]) deadLetter(ctx context.Context, d *delivery[R], end ending) error {
 	if !end.dead() {
 		return nil
