@@ -4,10 +4,8 @@ import (
 	"bufio"
 	"encoding/json"
 	"fmt"
-	"net"
 	"os"
 	"runtime"
-	"strings"
 	"syscall"
 	"time"
 
@@ -28,10 +26,7 @@ type usage struct {
 }
 
 func (s *server) Run() error {
-	n, err := devkit.Start(s.Dir)
-	if s.Servers > 1 {
-		n, err = startCluster(s.Dir, s.Servers)
-	}
+	n, err := s.start()
 	if err != nil {
 		return err
 	}
@@ -48,33 +43,16 @@ func (s *server) Run() error {
 	})
 }
 
-// startCluster starts servers that form a cluster, and returns the last; the others end with the process.
-func startCluster(dir string, servers int) (n *devkit.NATS, err error) {
-	addresses, err := freeAddresses(servers)
+// start starts the servers and returns the last; the others end with the process.
+func (s *server) start() (*devkit.NATS, error) {
+	if s.Servers == 1 {
+		return devkit.Start(s.Dir)
+	}
+	all, err := devkit.Cluster(s.Dir, s.Servers)
 	if err != nil {
 		return nil, err
 	}
-	routes := `"nats://` + strings.Join(addresses, `", "nats://`) + `"`
-	for i, address := range addresses {
-		config := fmt.Sprintf("server_name: n%d\ncluster { name: bench, listen: %q, routes: [%s] }", i, address, routes)
-		if n, err = devkit.Configured(fmt.Sprintf("%s/%d", dir, i), config); err != nil {
-			return nil, err
-		}
-	}
-	return n, nil
-}
-
-// freeAddresses returns addresses on which nobody listens.
-func freeAddresses(n int) (addresses []string, err error) {
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
-		}
-		defer func() { _ = l.Close() }() // not before the end, so that the ports differ
-		addresses = append(addresses, l.Addr().String())
-	}
-	return addresses, nil
+	return all[len(all)-1], nil
 }
 
 // answer answers every line of standard input with a line of JSON until the input ends. A role ends with its input, not

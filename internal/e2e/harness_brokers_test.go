@@ -98,15 +98,11 @@ func startBroker(t *testing.T, dir, config, client, monitor string) *broker {
 }
 
 // ports returns n free addresses on the loopback interface, that stay free while a server is away.
-func ports(t *testing.T, n int) (addresses []string) {
+func ports(t *testing.T, n int) []string {
 	t.Helper()
-	for range n {
-		l, err := devkit.Loopback()
-		must(t, err)
-		defer l.Close() // only now, so that all differ
-		addresses = append(addresses, l.Addr().String())
-	}
-	return addresses
+	free, err := devkit.Addresses(n)
+	must(t, err)
+	return free
 }
 
 // start starts the server over the store that it had.

@@ -9,7 +9,9 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -38,34 +40,46 @@ type NATS struct {
 // temporary directory that Close removes. The error contains the server's message.
 func Start(dir string) (*NATS, error) { return Configured(dir, "") }
 
-// Listen is Start on a port of the caller's choice.
-func Listen(dir string, port int) (*NATS, error) {
-	return start(dir, server.Options{Host: "127.0.0.1", Port: port}, "")
-}
-
 // Configured is Start with a configuration in the server's language, for accounts, TLS and the like.
 func Configured(dir, config string) (*NATS, error) {
-	l, err := Loopback()
+	addresses, err := Addresses(1)
 	if err != nil {
 		return nil, err
 	}
-	port := l.Addr().(*net.TCPAddr).Port
-	if err := l.Close(); err != nil {
-		return nil, fmt.Errorf("devkit: %w", err)
-	}
-	return start(dir, server.Options{Host: "127.0.0.1", Port: port}, config)
+	return start(dir, server.Options{}, "listen: "+addresses[0]+"\n"+config)
 }
 
-// Loopback listens on a free loopback port below the ones that the system chooses, so that it stays free after a close.
-func Loopback() (net.Listener, error) {
-	var err error
-	for range 100 {
-		var l net.Listener
-		if l, err = net.Listen("tcp", fmt.Sprint("127.0.0.1:", 10_000+rand.IntN(20_000))); err == nil {
-			return l, nil
+// Cluster starts servers that form a cluster, named n0, n1 and so on, each with its data in a directory below dir.
+func Cluster(dir string, servers int) (all []*NATS, err error) {
+	routes, err := Addresses(servers)
+	for i := 0; err == nil && i < servers; i++ {
+		var n *NATS
+		n, err = Configured(filepath.Join(dir, strconv.Itoa(i)), fmt.Sprintf("server_name: n%d\ncluster { name: devkit, listen: %q, routes: [%s] }",
+			i, routes[i], "nats://"+strings.Join(routes, ", nats://")))
+		all = append(all, n)
+	}
+	if err != nil {
+		for _, n := range all {
+			n.Close()
+		}
+		return nil, err
+	}
+	return all, nil
+}
+
+// Addresses returns n free loopback addresses, below the ports that the system chooses: they stay free while a server is away.
+func Addresses(n int) (free []string, err error) {
+	for range 100 * n {
+		l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", 10_000+rand.IntN(20_000)))
+		if err != nil {
+			continue
+		}
+		defer func() { _ = l.Close() }() // not before the end, so that the ports differ
+		if free = append(free, l.Addr().String()); len(free) == n {
+			return free, nil
 		}
 	}
-	return nil, fmt.Errorf("devkit: %w", err)
+	return nil, fmt.Errorf("devkit: %d addresses are free, want %d", len(free), n)
 }
 
 // InProcess starts a server without a port: it is reached only by Connect and with nats.InProcessServer(n). Inside a bubble
@@ -126,7 +140,7 @@ func (n *NATS) Restart() error {
 	}
 	if !n.opts.DontListen {
 		n.URL = s.ClientURL()
-		n.opts.Port = s.Addr().(*net.TCPAddr).Port // the same port after a restart
+		n.opts.Host, n.opts.Port = "127.0.0.1", s.Addr().(*net.TCPAddr).Port // the same after a restart
 	}
 	return nil
 }

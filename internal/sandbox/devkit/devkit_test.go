@@ -60,7 +60,7 @@ func TestServerOnAUsedPortSaysWhy(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = l.Close() }()
-	_, err = Listen(t.TempDir(), l.Addr().(*net.TCPAddr).Port)
+	_, err = Configured(t.TempDir(), "listen: "+l.Addr().String())
 	if err == nil || !strings.Contains(err.Error(), "address already in use") {
 		t.Fatalf("got %v, want an error that says the address is in use", err)
 	}
