@@ -14,7 +14,7 @@ import (
 	"errand/internal/bus"
 	"errand/internal/oncall/inspect"
 	"errand/internal/sandbox"
-	"errand/internal/sandbox/devkit"
+	"errand/internal/sandbox/devkit/devtest"
 )
 
 // filler is a stream that takes the room of the others.
@@ -38,10 +38,8 @@ func TestNoRoomShowsInReadinessUntilThereIsSome(t *testing.T) {
 			t.Run(c.name+", "+p.program, func(t *testing.T) {
 				dir := releaseBuild.programs(t)
 				parallel(t)
-				n, err := devkit.Configured(t.TempDir(), strings.ReplaceAll(natsConfig(t), "max_file: 256MB",
+				n := devtest.Configured(t, strings.ReplaceAll(natsConfig(t), "max_file: 256MB",
 					"max_file: 1MB")+"jetstream { max_file_store: 10MB }\n")
-				must(t, err)
-				t.Cleanup(n.Close)
 				in := installAt(t, dir, n.URL, 1, "UPSTREAM_TIMEOUT=20s")
 				in.nats = n
 				in.publish(p.Requested(), p.request("warm"))

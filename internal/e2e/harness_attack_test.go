@@ -115,9 +115,7 @@ type target struct {
 
 func newTarget(t *testing.T, config string) *target {
 	t.Helper()
-	n, err := devkit.Configured(t.TempDir(), config)
-	must(t, err)
-	t.Cleanup(n.Close)
+	n := devtest.Configured(t, config)
 	w, ctx := &target{t: t, n: n, admin: connect(t, n.URL, nats.Timeout(time.Minute)), requests: map[string]int{}}, patiently(t)
 	must(t, devtest.Provision(ctx, w.admin))
 	w.must(jetstream.New(w.admin))

@@ -27,6 +27,7 @@ import (
 
 	"errand/internal/bus"
 	"errand/internal/sandbox/devkit"
+	"errand/internal/sandbox/devkit/devtest"
 )
 
 // users are the users of the shipped configuration; a program's user has its name.
@@ -61,10 +62,7 @@ func natsConfig(t *testing.T) string {
 // securedServer is a server of its own under natsConfig, for the length of the test.
 func securedServer(t *testing.T) *devkit.NATS {
 	t.Helper()
-	n, err := devkit.Configured(t.TempDir(), natsConfig(t))
-	must(t, err)
-	t.Cleanup(n.Close)
-	return n
+	return devtest.Configured(t, natsConfig(t))
 }
 
 // connectAs returns a connection of one of users, set up as the programs are.
@@ -137,15 +135,12 @@ func installWithConfig(t *testing.T, config string, admin ...nats.Option) *insta
 	t.Helper()
 	dir := releaseBuild.programs(t)
 	parallel(t)
-	n, err := devkit.Configured(t.TempDir(), config)
-	must(t, err)
-	t.Cleanup(n.Close)
+	n := devtest.Configured(t, config)
 	in := newInstallation(t, dir, n.URL, "NATS_USER=", "NATS_PASSWORD=")
 	nc := connect(t, n.URL, admin...)
-	if in.js, err = jetstream.New(nc); err != nil {
-		t.Fatal(err)
-	}
-	in.nats, in.producer = n, in.js
+	js, err := jetstream.New(nc)
+	must(t, err)
+	in.nats, in.js, in.producer = n, js, js
 	in.provision(nc, 1)
 	t.Cleanup(in.close)
 	return in

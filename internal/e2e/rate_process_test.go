@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"errand/internal/bus"
-	"errand/internal/sandbox/devkit"
+	"errand/internal/sandbox/devkit/devtest"
 )
 
 // metered is an upstream that enrolls everybody, and when it was called.
@@ -88,9 +88,7 @@ func TestAReplicaThatMayNotLeaseSaysWhichRightItLacks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			config := natsConfig(t)
 			fatalIf(t, !strings.Contains(config, c.without), "the shipped configuration has no %q", c.without)
-			n, err := devkit.Configured(t.TempDir(), strings.Replace(config, `"`+c.without+`"`, "", 1))
-			must(t, err)
-			t.Cleanup(n.Close)
+			n := devtest.Configured(t, strings.Replace(config, `"`+c.without+`"`, "", 1))
 			in := newInstallation(t, releaseBuild.programs(t), n.URL, "FLEET_RATE=1") // it is not closed, as one that is refused nothing
 			in.provision(connect(t, n.URL), 1)
 			p := in.start("mandate-consumer")

@@ -10,7 +10,6 @@ import (
 	"github.com/rs/zerolog"
 
 	"errand/internal/bus"
-	"errand/internal/sandbox/devkit"
 	"errand/internal/sandbox/devkit/devtest"
 )
 
@@ -21,11 +20,7 @@ func TestAMissingRightIsNamedUntilItIsThere(t *testing.T) {
 		{ user: admin, password: a }
 		{ user: program, password: p, permissions { publish { deny: [%s] } } } ] } }
 		no_auth_user: admin`
-	n, err := devkit.Configured(t.TempDir(), fmt.Sprintf(config, `"mail.send.reopened.*"`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(n.Close)
+	n := devtest.Configured(t, fmt.Sprintf(config, `"mail.send.reopened.*"`))
 	admin, err := n.Connect()
 	if err != nil {
 		t.Fatal(err)

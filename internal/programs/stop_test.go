@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"errand/internal/sandbox/devkit"
 	"errand/internal/sandbox/devkit/devtest"
 )
 
@@ -24,11 +23,7 @@ func TestAProgramThatIsStoppedWhileJetStreamStartsExitsWithZero(t *testing.T) {
 			permissions: {publish: {deny: ["$JS.API.CONSUMER.INFO.>"]}}}] } }`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			server, err := devkit.Configured(t.TempDir(), c.config)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(server.Close)
+			server := devtest.Configured(t, c.config)
 			t.Setenv("NATS_URL", server.URL)
 			t.Setenv("NATS_USER", "a")
 			t.Setenv("NATS_PASSWORD", "b")

@@ -22,7 +22,6 @@ import (
 	"errand/internal/bus"
 	"errand/internal/lists/sink"
 	"errand/internal/lists/sweep"
-	"errand/internal/sandbox/devkit"
 	"errand/internal/sandbox/devkit/devtest"
 	"errand/pkg/messages"
 )
@@ -321,11 +320,7 @@ func once(t *testing.T, ids map[string]int, rows int) {
 
 // A row that fits into no message must not stop those behind it.
 func TestARowLargerThanAMessageIsPublishedAbridged(t *testing.T) {
-	n, err := devkit.Configured(t.TempDir(), "max_payload: 64KB")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(n.Close)
+	n := devtest.Configured(t, "max_payload: 64KB")
 	nc, err := n.Connect()
 	if err != nil {
 		t.Fatal(err)

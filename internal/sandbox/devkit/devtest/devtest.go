@@ -39,6 +39,12 @@ func Server(t testing.TB) *devkit.NATS {
 	return closing(t, devkit.Start)
 }
 
+// Configured is a Server with a configuration in the server's language.
+func Configured(t testing.TB, config string) *devkit.NATS {
+	t.Helper()
+	return closing(t, func(dir string) (*devkit.NATS, error) { return devkit.Configured(dir, config) })
+}
+
 // Provisioned is a Server with every stream and consumer, and a connection to it.
 func Provisioned(t testing.TB) (*devkit.NATS, *nats.Conn) {
 	t.Helper()
