@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -109,41 +108,17 @@ func (b broker) unanswered(err error) error {
 	return err
 }
 
-// queue returns the state of a queue. The error is nats.ErrPermissionViolation or the server's.
-func (b broker) queue(ctx context.Context, q bus.Queue) (info *jetstream.ConsumerInfo, err error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	denied := b.quiet(func() {
-		var consumer jetstream.Consumer
-		if consumer, err = b.js.Consumer(ctx, q.Stream, q.Name); err == nil {
-			info = consumer.CachedInfo()
-		}
-	})
-	if err != nil && denied != nil {
-		return nil, denied
-	}
-	return info, err
-}
-
-// quiet runs a function that asks for something this user may lack permission for. The server then does not answer but
-// reports it to the connection; quiet returns the report instead of showing it.
-func (b broker) quiet(ask func()) (denied error) {
-	var mu sync.Mutex
+// quiet runs a function that asks for something this user may lack permission for: the server does not answer then, and
+// its report to the connection is not shown.
+func (b broker) quiet(ask func()) {
 	before := b.nc.ErrorHandler()
 	b.nc.SetErrorHandler(func(nc *nats.Conn, sub *nats.Subscription, err error) {
 		if !errors.Is(err, nats.ErrPermissionViolation) {
 			before(nc, sub, err)
-			return
 		}
-		mu.Lock()
-		defer mu.Unlock()
-		denied = err
 	})
 	defer b.nc.SetErrorHandler(before)
 	ask()
-	mu.Lock()
-	defer mu.Unlock()
-	return denied
 }
 
 // withoutCredentials removes credentials from server addresses.

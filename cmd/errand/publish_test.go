@@ -373,26 +373,26 @@ func TestJSONAloneIsOnStandardOutput(t *testing.T) {
 func TestWaitSaysWhatIsKnown(t *testing.T) {
 	t.Parallel()
 	n, js := provisioned(t)
-	wantExit(t, 4, "queued in mail-send with at most 0 ahead of it, 0 in flight; nobody consumes",
+	wantExit(t, 4, "queued, 1st: no mail-consumer answers",
 		letterTo(n, "first", "--timeout", "200ms")...)
-	wantExit(t, 4, "queued in mail-send with at most 1 ahead of it", letterTo(n, "second", "--timeout", "200ms")...)
+	wantExit(t, 4, "queued, 2nd: no mail-consumer answers", letterTo(n, "second", "--timeout", "200ms")...)
 	status := bus.ProgramStatus{Program: "mail-consumer", Faults: []string{"NATS check failed"},
 		Holds: []bus.Hold{{Operation: messages.Account, Why: "another operation"}}}
 	var mu sync.Mutex
 	if err := bus.AnswerStatus(js.Conn(), func() bus.ProgramStatus { mu.Lock(); defer mu.Unlock(); return status }); err != nil {
 		t.Fatal(err)
 	}
-	wantExit(t, 4, "; mail-consumer is not ready: NATS check failed", letterTo(n, "third", "--timeout", "200ms")...)
+	wantExit(t, 4, ": mail-consumer is not ready: NATS check failed", letterTo(n, "third", "--timeout", "200ms")...)
 	mu.Lock()
 	status.Holds[0] = bus.Hold{Operation: messages.Send, Why: "the account is suspended", Since: messages.Time{Time: time.Now()}}
 	mu.Unlock()
-	wantExit(t, 4, "; held by mail-consumer since ", letterTo(n, "fourth", "--timeout", "200ms")...)
+	wantExit(t, 4, ": held: the account is suspended", letterTo(n, "fourth", "--timeout", "200ms")...)
 	mu.Lock()
 	status.NotStored = map[string]string{bus.MailEvents: "it is full"}
 	mu.Unlock()
 	answer(t, js, "mail.send.started.live", `{"attempt":1,"deadline":"2026-01-02T03:04:05Z"}`)
 	for _, id := range []string{"untaken", "live"} {
-		wantExit(t, 4, "; NATS does not store in MAIL_EVENTS: it is full", letterTo(n, id, "--timeout", "200ms")...)
+		wantExit(t, 4, ": NATS does not store in MAIL_EVENTS: it is full", letterTo(n, id, "--timeout", "200ms")...)
 	}
 	mu.Lock()
 	status.NotStored = nil
@@ -400,19 +400,25 @@ func TestWaitSaysWhatIsKnown(t *testing.T) {
 	if _, err := js.PauseConsumer(t.Context(), "MAIL_REQUESTS", "mail-send", time.Now().Add(time.Hour)); err != nil {
 		t.Fatal(err)
 	}
-	wantExit(t, 4, "paused: mail-send delivers nothing before", letterTo(n, "fifth", "--timeout", "200ms")...)
+	wantExit(t, 4, ": its queue is paused", letterTo(n, "fifth", "--timeout", "200ms")...)
+	if _, err := js.ResumeConsumer(t.Context(), "MAIL_REQUESTS", "mail-send"); err != nil {
+		t.Fatal(err)
+	}
+	mu.Lock()
+	status = bus.ProgramStatus{Program: "mail-consumer"}
+	mu.Unlock()
+	later := messages.Time{Time: time.Now().Add(time.Hour)}
 	for state, want := range map[string]string{
-		"deferred": "busy: try later; it continues after", "started": "attempt 2; the result of the call is known by",
-		"reopened": "by correction; it runs again"} {
-		answer(t, js, "mail.send."+state+"."+state,
-			`{"reason":"busy","message":"try later","attempt":2,"by":"correction","not_before":"2026-01-02T03:04:05Z",`+
-				`"deadline":"2026-01-02T03:04:05Z"}`)
+		"deferred": "deferred: busy, try later; it goes on after", "started": "started: a call is under way; its result is known by",
+		"reopened": "reopened: corrected, to be run again"} {
+		answer(t, js, "mail.send."+state+"."+state, fmt.Sprintf(
+			`{"reason":"busy","message":"try later","attempt":2,"by":"correction","not_before":%q,"deadline":%[1]q}`, later))
 		wantExit(t, 4, want, letterTo(n, state, "--timeout", "200ms")...)
 	}
 	if err := js.DeleteConsumer(t.Context(), "MAIL_REQUESTS", "mail-send"); err != nil {
 		t.Fatal(err)
 	}
-	wantExit(t, 4, "whether it is queued is unknown: this user may not read the queue mail-send",
+	wantExit(t, 4, "this account does not see the queues",
 		letterTo(n, "sixth", "--timeout", "200ms")...)
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"errand/internal/bus"
+	"errand/internal/oncall/inspect"
 	"errand/internal/programs"
 	client "errand/pkg/errand"
 	"errand/pkg/messages"
@@ -22,7 +23,6 @@ type waiting struct {
 	timeout   time.Duration
 	console   console
 	json      bool
-	denied    bool // this user may not ask the queue
 }
 
 // Exit statuses of errand publish --wait, in addition to 0, 1 and 2.
@@ -35,6 +35,7 @@ const (
 const (
 	firstStatus = time.Second
 	nextStatus  = 5 * time.Second
+	statusWait  = 3 * time.Second // for the answers
 )
 
 func (w *waiting) run(ctx context.Context) error {
@@ -67,9 +68,7 @@ func (w *waiting) notDone(ctx context.Context, said string) error {
 	if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		after = "interrupted"
 	}
-	now, cancel := context.WithTimeout(context.WithoutCancel(ctx), firstStatus)
-	defer cancel()
-	if status := w.status(now); status != "" {
+	if status := w.status(context.WithoutCancel(ctx)); status != "" {
 		said = status
 	}
 	if said == "" {
@@ -77,6 +76,31 @@ func (w *waiting) notDone(ctx context.Context, said string) error {
 	}
 	return &programs.Exit{Status: exitNotDone, Err: fmt.Errorf("%s: %s. The request goes on by itself. See errand watch --since 1h '%s'",
 		after, said, w.receipt.Operation.Filter(w.receipt.RequestID))}
+}
+
+// status says where a request without an outcome is and why, as errand show does; "" if NATS does not answer or does not let
+// this user know.
+func (w *waiting) status(ctx context.Context) string {
+	ctx, cancel := context.WithTimeout(ctx, statusWait)
+	defer cancel()
+	var stories []inspect.Story
+	w.b.quiet(func() { stories, _ = w.b.reader().Stories(ctx, w.receipt.RequestID, time.Now()) })
+	for _, s := range stories {
+		switch {
+		case s.Operation != w.receipt.Operation && s.State != inspect.NeverSeen:
+		case s.State.Final(s.Operation):
+			return "it was settled before; its events belong to other contents"
+		case s.Waits == nil:
+			return s.Says
+		case s.Waits.Next == nil, s.Waits.Next.Before(time.Now()):
+			return s.Waits.Says()
+		case s.State == messages.Deferred:
+			return s.Waits.Says() + "; it goes on after " + s.Waits.Next.Local().Format(time.TimeOnly)
+		default:
+			return s.Waits.Says() + "; its result is known by " + s.Waits.Next.Local().Format(time.TimeOnly)
+		}
+	}
+	return ""
 }
 
 // show prints the final event, and the records of a listing. It returns the request's error.

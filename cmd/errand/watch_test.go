@@ -392,7 +392,7 @@ func TestTheToolWorksWithTheShippedUsers(t *testing.T) {
 		err := term.errand(t.Context(), "", "publish", "mail.account.requested", "--wait", "--timeout", "200ms", "-f", "request_id=of-"+user,
 			"--nats-url", n.URL, "--nats-user", user, "--nats-password", "secret")
 		exit, ok := errors.AsType[*programs.Exit](err)
-		if !ok || exit.Status != exitNotDone || user == "ann" != strings.Contains(err.Error(), "nobody consumes: no program asks for work") {
+		if !ok || exit.Status != exitNotDone || user == "ann" != strings.Contains(err.Error(), ": no mail-consumer answers") {
 			t.Errorf("%s: %v", user, err)
 		}
 		if strings.Contains(term.errs.String(), "iolation") {

@@ -12,13 +12,7 @@ import (
 	"errand/pkg/messages"
 )
 
-// explain says why each request waits, by its queue and what the programs said.
-func explain(open []Open, q Queue, programs []bus.ProgramStatus, now time.Time) {
-	for i := range open {
-		open[i].Why = why(&open[i], q, programs, now)
-	}
-}
-
+// why says why a request waits, by its queue and what the programs said.
 func why(o *Open, q Queue, programs []bus.ProgramStatus, now time.Time) string {
 	if fault := bus.NotStored(programs, o.Operation); fault != "" { // first: neither a call nor an outcome is recorded
 		return fault
@@ -40,10 +34,13 @@ func why(o *Open, q Queue, programs []bus.ProgramStatus, now time.Time) string {
 		return because(o.facts)
 	}
 	name := bus.ProgramOf(o.Operation)
-	running := slices.ContainsFunc(programs, func(p bus.ProgramStatus) bool { return p.Program == name })
+	replicas := slices.DeleteFunc(slices.Clone(programs), func(p bus.ProgramStatus) bool { return p.Program != name })
+	ready := func(p bus.ProgramStatus) bool { return len(p.Faults) == 0 }
 	switch {
-	case q.Pulls == 0 && !running:
+	case q.Pulls == 0 && len(replicas) == 0:
 		return "no " + name + " answers"
+	case len(replicas) > 0 && !slices.ContainsFunc(replicas, ready):
+		return name + " is not ready: " + strings.Join(replicas[0].Faults, "; ")
 	case o.Place > 0:
 		return "waits its turn"
 	case o.State == messages.Reopened:
@@ -140,7 +137,9 @@ func (r Reader) Stuck(ctx context.Context, before time.Time, limit int, now time
 			return s, err
 		}
 		s.Looked += int(min(n, uint64(limit)))
-		explain(open, q, programs, now)
+		for i := range open {
+			open[i].Why = why(&open[i], q, programs, now)
+		}
 		s.Requests = append(s.Requests, open...)
 	}
 	unpublished, err := r.unpublished(ctx, before, limit)

@@ -157,8 +157,8 @@ func TestStuckSaysWhyEachRequestWaits(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		explain(open, q, programs, now)
 		return ids(open, func(o Open) string {
+			o.Why = why(&o, q, programs, now)
 			return strings.TrimSuffix(fmt.Sprint(o.RequestID, ": ", o.Why, ", ", o.Place), ", 0")
 		})
 	}
@@ -175,6 +175,10 @@ func TestStuckSaysWhyEachRequestWaits(t *testing.T) {
 		"by-its-header: " + turn + ", 8"}
 	if diff := cmp.Diff(want, stuck(bus.ProgramStatus{Program: "mail-consumer"})); diff != "" {
 		t.Errorf("while one runs: %s", diff)
+	}
+	if got := stuck(bus.ProgramStatus{Program: "mail-consumer", Faults: []string{"a check failed"}})[0]; got !=
+		"untaken: mail-consumer is not ready: a check failed, 1" {
+		t.Errorf("while none is ready: %q", got)
 	}
 	held := bus.ProgramStatus{Program: "mail-consumer", Holds: []bus.Hold{{Operation: messages.Account, Why: "another's"},
 		{Operation: messages.Send, Why: "it is down"}}}

@@ -172,24 +172,21 @@ func (r Reader) waiting(ctx context.Context, s *Story, last bus.Message, there b
 	if err != nil {
 		return err
 	}
-	open := []Open{o}
-	explain(open, q, programs, now)
-	s.Waits, s.State = &open[0], o.State
-	s.Says = says(open[0], now)
+	o.Why = why(&o, q, programs, now)
+	s.Waits, s.State = &o, o.State
+	s.Says = o.Says() + ", published " + ago(now.Sub(o.Published.Time))
+	if o.Next != nil && o.State == messages.Deferred {
+		s.Says += ", goes on " + in(o.Next.Sub(now))
+	}
 	return nil
 }
 
-// says is where a request without an outcome is, in a sentence.
-func says(o Open, now time.Time) string {
-	text := string(o.State)
+// Says is where a request without an outcome is, and why.
+func (o Open) Says() string {
 	if o.Place > 0 {
-		text = "queued, " + ordinal(o.Place)
+		return "queued, " + ordinal(o.Place) + ": " + o.Why
 	}
-	text += ": " + o.Why + ", published " + ago(now.Sub(o.Published.Time))
-	if o.Next != nil && o.State == messages.Deferred {
-		text += ", goes on " + in(o.Next.Sub(now))
-	}
-	return text
+	return string(o.State) + ": " + o.Why
 }
 
 // outcome is how a request ended, in a sentence.
