@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -143,9 +144,10 @@ func (w *world) held(n *node, op messages.Operation, cause hold.Cause) {
 	}
 	w.mu.Lock()
 	requests := map[string]bool{}
-	for _, c := range w.calls {
+	seen := slices.DeleteFunc(slices.Clone(w.calls), func(c *call) bool { return c.by != n || c.seen.IsZero() })
+	slices.SortStableFunc(seen, func(a, b *call) int { return a.seen.Compare(b.seen) })
+	for _, c := range seen {
 		switch {
-		case c.by != n:
 		case c.answered && !c.trial && (c.fate == "" || c.fate == shortCount || c.fate == refuses):
 			clear(requests)
 		case c.trial:

@@ -29,6 +29,7 @@ type call struct {
 	effectAt time.Time // zero if it had none
 	answered bool      // the caller got an answer that says what happened
 	trial    bool      // the caller cannot know what came of it
+	seen     time.Time // when the caller got its answer, or none
 }
 
 func (c *call) String() string {
@@ -137,6 +138,7 @@ func (l *link) change(ctx context.Context, c *call) (*http.Response, error) {
 	}
 	connected(ctx)
 	w.called(c)
+	defer func() { c.seen = time.Now() }()
 	d := w.duration(w.drawn(l.name, "POST"))
 	effect := func(after time.Duration) string { // whatever becomes of the caller
 		body := ""

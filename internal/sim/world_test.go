@@ -286,7 +286,7 @@ func (w *world) publish(r *request, n int) {
 	w.tell("%s is published with contents %d (message %d)", r.ID, n, m.sequence)
 }
 
-// purge removes events from the middle of a history, or all.
+// purge removes events from the middle of a history. What a person or a correction opened stays: with it the right to run goes.
 func (w *world) purge(r *request, how int) int {
 	key := historyKey(r.op, r.ID)
 	w.log.mu.Lock()
@@ -301,6 +301,6 @@ func (w *world) purge(r *request, how int) int {
 		if messages.ParseSubject(e.Subject).ID != r.ID || slices.Contains(last, e) {
 			return false
 		}
-		return how > 0 || e.state == messages.Started
+		return e.state == messages.Started || how > 0 && e.state != messages.Reopened
 	})
 }
