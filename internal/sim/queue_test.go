@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strconv"
 	"sync"
@@ -260,18 +261,20 @@ type letter struct {
 	final uint64
 }
 
-// StoreDeadLetter stores a request's message.
+var errFull = errors.New("maximum bytes exceeded")
+
+// StoreDeadLetter stores a request's message. It is tried once, as bus.Publisher does.
 func (l letters) StoreDeadLetter(ctx context.Context, r *bus.Request, why bus.DeadLetter) error {
+	ctx, cancel := context.WithTimeout(ctx, retry.Answer)
+	defer cancel()
 	if err := l.before(ctx, "dead letter", overNATS); err != nil {
 		return err
 	}
-	for l.w.full(lettersFull) {
-		if !retry.Pause(ctx, retry.Keep.Max) {
-			return context.Cause(ctx)
-		}
-	}
 	if !retry.Pause(ctx, time.Millisecond) {
 		return context.Cause(ctx)
+	}
+	if l.w.full(lettersFull) {
+		return errFull
 	}
 	id := bus.DeadLetterID(why.Operation, why.RequestID, why.Final)
 	l.of.mu.Lock()
