@@ -21,6 +21,7 @@ var (
 	oneSeed = flag.Uint64("sim.seed", 0, "try this seed alone, and tell its story")
 	first   = flag.Uint64("sim.from", 0, "the first seed; 0: by the clock")
 	count   = flag.Uint64("sim.count", 1<<62, "how many seeds at most")
+	once    = flag.Bool("sim.first", false, "end with the first seed that fails, and leave its script as it is")
 	lines   = flag.Int("sim.lines", 24, "lines of a story")
 	ignore  = flag.String("sim.ignore", "", "broken promises that are known: a regular expression")
 	keep    = flag.String("sim.keep", "", "a directory for the scripts of seeds that fail")
@@ -95,7 +96,9 @@ func TestWhateverHappensThePromisesAreKept(t *testing.T) {
 	t.Logf("%d histories from seed %d in %v: %.0f a second, %v of CPU each, %.0f a second on two cores",
 		played, from, took.Round(time.Millisecond), float64(played)/took.Seconds(), each.Round(time.Microsecond), 2/each.Seconds())
 	for _, f := range failed {
-		f = report(t, f)
+		if !*once {
+			f = report(t, f)
+		}
 		keepScript(t, f)
 		t.Errorf("%s\n%s", strings.Join(f.problems, "\n"), f.story)
 	}
@@ -127,7 +130,7 @@ func playAll(t *testing.T, from, count uint64, until time.Time) (played int64, f
 			for time.Now().Before(until) {
 				n := uint64(next.Add(1) - 1)
 				mu.Lock()
-				enough := len(failed) >= maxFailures
+				enough := len(failed) >= maxFailures || *once && len(failed) > 0
 				mu.Unlock()
 				if n >= count || enough {
 					return

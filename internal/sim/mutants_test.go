@@ -1,0 +1,101 @@
+package sim
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+var (
+	mutants = flag.Bool("sim.mutants", false, "put back each fault of testdata/mutants, and see it found")
+	mutant  = flag.String("sim.mutant", "", "only those whose names match this")
+)
+
+// mostHistories is how many histories it may take to find a fault that was put back.
+const mostHistories = 50_000
+
+// Each fault that was mended, put back by a patch, is found. One that is not shows what the simulation cannot express.
+func TestFaultsThatArePutBackAreFound(t *testing.T) {
+	if !*mutants {
+		t.Skip("takes minutes: -sim.mutants")
+	}
+	patches, err := filepath.Glob("testdata/mutants/*.patch")
+	if err != nil || len(patches) == 0 {
+		t.Fatalf("there are no patches: %v", err)
+	}
+	for _, patch := range patches {
+		name := strings.TrimSuffix(filepath.Base(patch), ".patch")
+		t.Run(name, func(t *testing.T) {
+			if !regexp.MustCompile(*mutant).MatchString(name) {
+				t.Skip("not asked for")
+			}
+			binary := build(t, patch)
+			said, err := exec.Command(binary, "-test.run", "^TestWhateverHappensThePromisesAreKept$", "-test.v", "-sim.for", "10m",
+				"-sim.from", "1", "-sim.first", "-sim.count", fmt.Sprint(mostHistories), "-sim.ignore", *ignore).CombinedOutput()
+			found := regexp.MustCompile(`(\d+) histories`).FindSubmatch(said)
+			if err == nil || found == nil {
+				t.Fatalf("it is not found: %s", said)
+			}
+			t.Logf("found after %s histories\n%s", found[1], said)
+		})
+	}
+}
+
+// build compiles this package's tests over the files that a patch changes.
+func build(t *testing.T, patch string) (binary string) {
+	t.Helper()
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	text, err := os.ReadFile(patch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	replace := map[string]string{}
+	for _, file := range regexp.MustCompile(`(?m)^\+\+\+ b/(.*)$`).FindAllSubmatch(text, -1) {
+		name := string(file[1])
+		code, err := os.ReadFile(filepath.Join(root, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		replace[filepath.Join(root, name)] = filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), code, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	overlay, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "overlay.json"), overlay, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	absolute, err := filepath.Abs(patch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	binary = filepath.Join(dir, "sim.test")
+	for _, c := range []*exec.Cmd{
+		{Dir: dir, Args: []string{"git", "apply", "--recount", absolute}},
+		{Dir: root, Args: []string{"go", "test", "-overlay", filepath.Join(dir, "overlay.json"), "-c", "-o", binary, "./internal/sim"}},
+	} {
+		if c.Path, err = exec.LookPath(c.Args[0]); err != nil {
+			t.Fatal(err)
+		}
+		if said, err := c.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v: %s", c.Args, err, said)
+		}
+	}
+	return binary
+}
