@@ -144,7 +144,7 @@ func (h *installation) programs(log zerolog.Logger) (map[string]programs.Program
 		ChecksumAmount: "shortest", Timezone: "Asia/Kuala_Lumpur"}
 	mail := programs.MailAPI{APIURL: h.sandbox, APIKey: "demo-key"}
 	return map[string]programs.Program{
-		"mandate-consumer": &programs.MandateConsumer{Common: common, Requests: requests, MandateAPI: mandates,
+		"mandate-consumer": &programs.MandateConsumer{Common: common, Requests: requests, MandateAPI: mandates, ListSettle: 5 * time.Second,
 			Callbacks: programs.Callbacks{CallbackURL: "http://" + callbacks, CallbackSecrets: secrets}},
 		"transaction-poller": &programs.TransactionPoller{Common: common, MandateAPI: mandates, Interval: 30 * time.Second,
 			FullInterval: 24 * time.Hour},

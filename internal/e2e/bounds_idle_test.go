@@ -110,7 +110,7 @@ func TestAProgramThatEndedLeavesNoGoroutine(t *testing.T) {
 	mail := programs.MailAPI{APIURL: in.web.URL, APIKey: "key-for-tests"}
 
 	in.pile(bus.EnrollQueue, "r", 1000, enrollment)
-	in.leavesNoGoroutine(&programs.MandateConsumer{Common: common, Requests: requests, MandateAPI: mandate}, "enroll",
+	in.leavesNoGoroutine(&programs.MandateConsumer{Common: common, Requests: requests, MandateAPI: mandate, ListSettle: time.Minute}, "enroll",
 		func() bool { return in.unsettled(bus.EnrollQueue) == 0 })
 	in.pile(bus.SendQueue, "r", 1000, toOne)
 	in.leavesNoGoroutine(&programs.MailConsumer{Common: common, Requests: requests, MailAPI: mail, BatchSize: 1000, BatchParallel: 4}, "send",

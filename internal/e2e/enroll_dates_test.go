@@ -46,6 +46,7 @@ func TestTheEffectiveDateIsTheDayAfterItsCall(t *testing.T) {
 	} {
 		runInBubble(t, c.name, func(t *testing.T, b *bubble) {
 			time.Sleep(time.Until(c.begin))
+			b.list()
 			b.fault(c.fault)
 			b.script = func(call exchange) reply {
 				if call.operation != "enroll" {
@@ -63,7 +64,7 @@ func TestTheEffectiveDateIsTheDayAfterItsCall(t *testing.T) {
 				}
 				return reply{}
 			}
-			more := append([]string{"give_up_at", time.Now().Add(100 * time.Hour).UTC().Format(time.RFC3339)}, c.more...)
+			more := append([]string{"on_unknown", "retry", "give_up_at", time.Now().Add(100 * time.Hour).UTC().Format(time.RFC3339)}, c.more...)
 			b.publish("mandate.enroll.requested", enrollment("r1", more...))
 			if c.down > 0 {
 				b.run(b.mandates(), time.Minute, b.published("mandate.enroll.deferred.r1", 1))
@@ -96,6 +97,7 @@ func TestNoCallIsMadeWithALinkThatHasExpired(t *testing.T) {
 		{"after a call of unknown fate", 30 * time.Minute, []sandbox.Fault{cut, busy}, 0, time.Hour, "uncertain"},
 	} {
 		runInBubble(t, c.name, func(t *testing.T, b *bubble) {
+			b.list()
 			for _, f := range c.faults {
 				b.fault(f)
 			}
@@ -109,7 +111,7 @@ func TestNoCallIsMadeWithALinkThatHasExpired(t *testing.T) {
 				errorIf(t, call.operation == "enroll" && late >= 0, "a call %v after its link expired", late)
 				return reply{}
 			}
-			b.publish("mandate.enroll.requested", enrollment("r1", "link_expired_at", upstreamTime(expires)))
+			b.publish("mandate.enroll.requested", enrollment("r1", "on_unknown", "retry", "link_expired_at", upstreamTime(expires)))
 			time.Sleep(c.waits)
 			b.run(b.mandates(), 3*time.Hour, b.ended("mandate.enroll", "r1"))
 			e := b.wantEnd("mandate.enroll", c.state, "r1")

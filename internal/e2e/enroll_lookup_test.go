@@ -51,7 +51,7 @@ func TestAnOrderNumberIsFoundInAnySpelling(t *testing.T) {
 				}
 				b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Cut, Times: 1})
 				b.fault(listing(fmt.Sprintf(`{"total":%d}`, len(records)), records...))
-				b.publish("mandate.enroll.requested", enrollment("r1", "order_number", c.order))
+				b.publish("mandate.enroll.requested", enrollment("r1", "order_number", c.order, "on_unknown", "retry"))
 				b.run(b.mandates(), 10*time.Minute, b.ended("mandate.enroll", "r1"))
 				n := len(b.of("enroll"))
 				errorIf(t, n != 1, "%d calls, want one: %s", n, b.timeline())
@@ -88,6 +88,7 @@ func TestNoEnrollmentIsMadeAgainOverAListThatProvesNothing(t *testing.T) {
 		{"has more pages than it shows", listing(`{"current_page":1,"last_page":2}`)},
 		{"shows nothing, and links to another page", linked(`{}`)},
 		{"links to another page, and counts one", linked(`{"current_page":1,"last_page":1}`)},
+		{"shows nothing to anybody", listing(`{}`)},
 		{"not narrowed", listing(`{"total":1}`, others)},
 		{"not narrowed, counts nothing", listing(`{}`, others)},
 		{"not narrowed and cut", listing(`{"total":700}`, others)},
@@ -98,7 +99,7 @@ func TestNoEnrollmentIsMadeAgainOverAListThatProvesNothing(t *testing.T) {
 			giveUp := time.Now().Add(time.Hour).UTC().Truncate(time.Second)
 			b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Cut, Times: 1})
 			b.fault(c.list)
-			b.publish("mandate.enroll.requested", enrollment("r1", "give_up_at", giveUp.Format(time.RFC3339)))
+			b.publish("mandate.enroll.requested", enrollment("r1", "on_unknown", "retry", "give_up_at", giveUp.Format(time.RFC3339)))
 			b.run(b.mandates(), 2*time.Hour, b.ended("mandate.enroll", "r1"))
 			n := len(b.of("enroll"))
 			errorIf(t, n != 1, "%d calls, want one: %.300s", n, b.timeline())

@@ -147,7 +147,7 @@ func TestARequestEndsAfterItsStartedEventIsGone(t *testing.T) {
 			"mandate.enroll.started.x", 0},
 		{"an enrollment, and the deferral", "mandate.enroll", "MANDATE_EVENTS", enrollment("x"), []sandbox.Fault{often(5, enrollBusy)},
 			"mandate.enroll.*.x", 0},
-		{"an enrollment of unknown fate", "mandate.enroll", "MANDATE_EVENTS", enrollment("x"),
+		{"an enrollment of unknown fate", "mandate.enroll", "MANDATE_EVENTS", enrollment("x", "on_unknown", "retry"),
 			[]sandbox.Fault{{Operation: "enroll", Kind: sandbox.Cut, Times: 1}, often(5, enrollBusy)}, "mandate.enroll.started.x", 0},
 		{"a message", "mail.send", "MAIL_EVENTS", message("x", 2), []sandbox.Fault{often(5, sendBusy)}, "mail.send.started.x", 2},
 		{"a message of three batches", "mail.send", "MAIL_EVENTS", message("x", 5),

@@ -165,11 +165,11 @@ type scenario struct {
 }
 
 func (s *scenario) play(t *testing.T, b *bubble) {
-	for _, f := range s.faults {
-		b.fault(f)
-	}
 	if s.before != nil {
 		s.before(b)
+	}
+	for _, f := range s.faults {
+		b.fault(f)
 	}
 	subject := "mail.send.requested"
 	if strings.HasPrefix(s.name, "enroll.") {

@@ -12,6 +12,8 @@ func enrollScenarios() []scenario {
 	one := func(more ...string) []any { return []any{enrollment("r1", more...)} }
 	giveUp := epoch.Add(40 * time.Minute).Format(time.RFC3339)
 	cut := sandbox.Fault{Operation: "enroll", Kind: sandbox.Cut}
+	again := func(more ...string) []any { return one(append(more, "on_unknown", "retry")...) }
+	listed := func(b *bubble) { b.list() }
 	list := func(b *bubble) { // so that it is not empty
 		b.publish("mandate.enroll.requested", enrollment("other"))
 		b.play(&scenario{name: "enroll.other", until: "mandate.enroll.succeeded.other"})
@@ -32,18 +34,22 @@ func enrollScenarios() []scenario {
 			Status: 401})}, until: succeeded},
 		{name: "enroll.invalid_request", requests: []any{bad}, until: failed},
 		{name: "enroll.repeated", requests: []any{enrollment("r1"), enrollment("r1")}, lasts: time.Minute},
-		{name: "enroll.unknown.cut_beyond_tries", requests: one(), faults: []sandbox.Fault{often(7, cut)}, until: succeeded},
-		{name: "enroll.unknown.cut_until_given_up", requests: one("give_up_at", giveUp), faults: []sandbox.Fault{cut}, until: uncertain,
-			lasts: time.Hour},
-		{name: "enroll.unknown.then_busy_once", requests: one(), faults: []sandbox.Fault{often(1, cut), often(1, enrollBusy)}, until: succeeded},
-		{name: "enroll.unknown.then_busy_beyond_tries", requests: one(), faults: []sandbox.Fault{often(1, cut), often(7, enrollBusy)},
-			until: succeeded},
-		{name: "enroll.unknown.then_busy_until_given_up", requests: one("give_up_at", giveUp),
+		{name: "enroll.unknown.cut_beyond_tries", before: listed, requests: again(), faults: []sandbox.Fault{often(7, cut)}, until: succeeded,
+			lasts: 2 * time.Hour},
+		{name: "enroll.unknown.cut_until_given_up", before: listed, requests: again("give_up_at", giveUp), faults: []sandbox.Fault{cut},
+			until: uncertain, lasts: time.Hour},
+		{name: "enroll.unknown.then_busy_once", before: listed, requests: again(),
+			faults: []sandbox.Fault{often(1, cut), often(1, enrollBusy)}, until: succeeded},
+		{name: "enroll.unknown.then_busy_beyond_tries", before: listed, requests: again(),
+			faults: []sandbox.Fault{often(1, cut), often(7, enrollBusy)}, until: succeeded},
+		{name: "enroll.unknown.then_busy_until_given_up", before: listed, requests: again("give_up_at", giveUp),
 			faults: []sandbox.Fault{often(1, cut), enrollBusy}, until: uncertain, lasts: time.Hour},
-		{name: "enroll.unknown.then_refused", requests: one(), faults: []sandbox.Fault{often(1, cut), enrollRefused}, lasts: 50 * time.Second},
-		{name: "enroll.unknown.list_out_of_order", requests: one(), until: succeeded,
+		{name: "enroll.unknown.then_refused", before: listed, requests: again(), faults: []sandbox.Fault{often(1, cut), enrollRefused},
+			lasts: 2 * time.Minute},
+		{name: "enroll.unknown.list_out_of_order", before: listed, requests: again(), until: succeeded,
 			faults: []sandbox.Fault{often(1, cut), often(7, sandbox.Fault{Operation: "transactions", Kind: sandbox.Status, Status: 500})}},
-		{name: "enroll.interrupted", requests: one(), until: succeeded, before: func(b *bubble) {
+		{name: "enroll.interrupted", requests: again(), until: succeeded, before: func(b *bubble) {
+			b.list()
 			b.publish("mandate.enroll.started.r1",
 				[]byte(`{"request_id":"r1","at":"2000-01-01T00:00:00Z","attempt":1,"deadline":"2000-01-01T00:00:00Z"}`))
 		}},
@@ -63,7 +69,7 @@ func enrollScenarios() []scenario {
 	for _, u := range unknownFates {
 		for _, onUnknown := range []string{"retry", "report"} {
 			s := scenario{name: fmt.Sprintf("enroll.unknown.%s.%s", u.name, onUnknown), requests: one("on_unknown", onUnknown), until: uncertain,
-				faults: []sandbox.Fault{{Operation: "enroll", Kind: u.kind, Times: 1}}}
+				faults: []sandbox.Fault{{Operation: "enroll", Kind: u.kind, Times: 1}}, before: listed}
 			if onUnknown == "retry" && (u.kind == sandbox.Cut || u.kind == sandbox.Status) {
 				s.until = succeeded
 			}

@@ -90,7 +90,7 @@ func (b *bubble) keepLogs() *output {
 func (b *bubble) mandates() *programs.MandateConsumer {
 	return &programs.MandateConsumer{Common: b.common(), Requests: programs.Requests{Concurrency: 8, GiveUpAfter: 24 * time.Hour},
 		MandateAPI: programs.MandateAPI{APIURL: "http://127.0.0.1:8085", APIVersion: "v3", APIToken: "token-for-tests",
-			PortalKey: "portal-for-tests", Timezone: "Asia/Kuala_Lumpur"}}
+			PortalKey: "portal-for-tests", Timezone: "Asia/Kuala_Lumpur"}, ListSettle: time.Minute}
 }
 
 func (b *bubble) mails() *programs.MailConsumer {

@@ -117,7 +117,7 @@ func newInstallation(t *testing.T, dir, url string, env ...string) *installation
 	t.Cleanup(in.box.Close) // first, so that no call sits in a delay
 	in.env = append([]string{
 		"NATS_URL=" + url, "ADMIN_ADDR=127.0.0.1:0", "LOG_LEVEL=debug", "LOG_FORMAT=json",
-		"UPSTREAM_TIMEOUT=2s", "RETRY_FIRST=50ms", "RETRY_MAX=1s", "CONCURRENCY=16", "SHUTDOWN_GRACE=20s",
+		"UPSTREAM_TIMEOUT=2s", "LIST_SETTLE=1s", "RETRY_FIRST=50ms", "RETRY_MAX=1s", "CONCURRENCY=16", "SHUTDOWN_GRACE=20s",
 		"MANDATE_API_URL=" + in.web.URL, "MANDATE_API_TOKEN=" + mandateToken, "MANDATE_PORTAL_KEY=" + portalKey,
 		"MANDATE_CHECKSUM_SECRET=" + checksumSecret, "MAIL_API_URL=" + in.web.URL, "MAIL_API_KEY=" + mailKey,
 		"POLL_INTERVAL=200ms",

@@ -284,6 +284,7 @@ func (w *wire) run(b *bubble, operation, onUnknown string) event {
 		mandates := b.mandates()
 		mandates.APIURL = cmp.Or(w.address, mandates.APIURL)
 		mandates.Transport, program = transport, mandates
+		b.list()
 		b.publish("mandate.enroll.requested", enrollment("r1", "on_unknown", onUnknown))
 	} else {
 		mails := b.mails()

@@ -123,6 +123,7 @@ func TestNoCallIsRepeatedAfterAStop(t *testing.T) {
 			time.Sleep(5 * time.Second)
 			return reply{status: http.StatusInternalServerError}
 		}
+		b.list()
 		b.publish("mandate.enroll.requested", enrollment("r1", "on_unknown", "retry"))
 		b.publish("mail.send.requested", message("m1", 1, "on_unknown", "resend"))
 		for _, p := range []programs.Program{b.mandates(), b.mails()} {

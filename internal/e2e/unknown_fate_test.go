@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"errand/internal/programs"
 	"errand/internal/sandbox"
 )
 
@@ -26,6 +27,7 @@ func TestAnEnrollmentMadeLateIsNotMadeAgain(t *testing.T) {
 		{name: "busy, and nobody runs for an hour", made: 40 * time.Second, status: http.StatusServiceUnavailable, stopped: time.Hour},
 	} {
 		runInBubble(t, c.name, func(t *testing.T, b *bubble) {
+			b.list()
 			b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Delay, Delay: sandbox.Duration(c.made), Times: 1})
 			if c.retryAfter != "" {
 				b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 503, Times: 1,
@@ -37,18 +39,25 @@ func TestAnEnrollmentMadeLateIsNotMadeAgain(t *testing.T) {
 				}
 				return reply{}
 			}
-			b.publish("mandate.enroll.requested", enrollment("r1"))
+			b.publish("mandate.enroll.requested", enrollment("r1", "on_unknown", "retry"))
 			if c.stopped > 0 {
-				b.run(b.mandates(), timeout+20*time.Second, b.published("mandate.enroll.deferred.r1", 1))
+				b.run(b.settlingLate(), timeout+20*time.Second, b.published("mandate.enroll.deferred.r1", 1))
 				time.Sleep(c.stopped)
 			}
-			b.run(b.mandates(), 30*time.Minute, b.ended("mandate.enroll", "r1"))
+			b.run(b.settlingLate(), 30*time.Minute, b.ended("mandate.enroll", "r1"))
 			n := b.box.Enrolled("order-r1")
 			errorIf(t, n != 1, "enrolled %d times, want once: %s", n, b.timeline())
 			e := b.wantEnd("mandate.enroll", "uncertain", "r1")
 			errorIf(t, e.reason() != "link_lost" || e.evidence() != 1, "want link_lost and the record: %s", e.Raw)
 		})
 	}
+}
+
+// settlingLate is a program that believes a list to show what was enrolled earlier than it does.
+func (b *bubble) settlingLate() *programs.MandateConsumer {
+	p := b.mandates()
+	p.ListSettle = time.Second
+	return p
 }
 
 // Once a call's fate was unknown, no call is made but right after a look at the list,
@@ -65,6 +74,7 @@ func TestTheListIsReadRightBeforeEachCallAfterOneOfUnknownFate(t *testing.T) {
 		{"unknown", sandbox.Fault{Operation: "enroll", Kind: sandbox.Cut, Times: 7}},
 	} {
 		runInBubble(t, c.name, func(t *testing.T, b *bubble) {
+			b.list()
 			b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Cut, Times: 1})
 			b.fault(c.then)
 			b.script = func(call exchange) reply {
@@ -73,8 +83,8 @@ func TestTheListIsReadRightBeforeEachCallAfterOneOfUnknownFate(t *testing.T) {
 				}
 				return reply{}
 			}
-			b.publish("mandate.enroll.requested", enrollment("r1"))
-			b.run(b.mandates(), time.Hour, b.ended("mandate.enroll", "r1"))
+			b.publish("mandate.enroll.requested", enrollment("r1", "on_unknown", "retry"))
+			b.run(b.mandates(), 3*time.Hour, b.ended("mandate.enroll", "r1"))
 			e := b.wantEnd("mandate.enroll", "succeeded", "r1")
 			errorIf(t, e.Body["after_unknown"] != true, "after_unknown is missing: %s", e.Raw)
 			n := len(b.of("enroll"))
@@ -97,6 +107,7 @@ func TestARefusalAfterACallOfUnknownFateIsUncertain(t *testing.T) {
 		{"after a deferral", 20 * time.Minute, 7, 0},
 	} {
 		runInBubble(t, c.name, func(t *testing.T, b *bubble) {
+			b.list()
 			b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Delay, Delay: sandbox.Duration(c.made), Times: 1})
 			if c.busy > 0 {
 				b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 503, Times: c.busy})
@@ -109,8 +120,8 @@ func TestARefusalAfterACallOfUnknownFateIsUncertain(t *testing.T) {
 				return reply{}
 			}
 			far := upstreamTime(time.Now().Add(72 * time.Hour))
-			b.publish("mandate.enroll.requested", enrollment("r1", "link_expired_at", far))
-			b.run(b.mandates(), 30*time.Minute, b.ended("mandate.enroll", "r1"))
+			b.publish("mandate.enroll.requested", enrollment("r1", "on_unknown", "retry", "link_expired_at", far))
+			b.run(b.settlingLate(), 30*time.Minute, b.ended("mandate.enroll", "r1"))
 			e := b.wantEnd("mandate.enroll", "uncertain", "r1")
 			errorIf(t, e.evidence() != c.listed, "want %d records as evidence: %s; %s", c.listed, e.Raw, b.timeline())
 			b.wantOne("dead.mandate.enroll.requested")

@@ -1,9 +1,12 @@
 // Package mandates knows what the transaction list shows of an order number, proves of a call, and when to look again.
 //
-//	event ─► FollowUp: Look at each age ─► Read ─► Listing ─► Proof
-//	                                                └─ ReadRecord ─► Decided
+//	event ─► FollowUp: Look at each age ─┐
+//	call of unknown fate ────────────────┴─► List.Prove ─► Listing ─► Proof
+//	                                                         └─ ReadRecord ─► Decided
 //
-//	listing.go   the records of an order number, what one says, and what they prove
+//	listing.go   the records of an order number, and what one says
+//	proof.go     what the list proves of a call
+//	times.go     the list's times, whose offset from UTC is learned
 //	followup.go  looks at growing ages; it remembers one place in the stream for each age, and no request
 //
 // What a status or a missing record means is decided here alone; callers add what they do about it.
@@ -14,7 +17,6 @@ import (
 	"context"
 	"encoding/json"
 	"strings"
-	"time"
 
 	"errand/internal/retry"
 	"errand/pkg/clients/mandate"
@@ -24,56 +26,9 @@ import (
 // Listing is what the transaction list shows under an order number.
 type Listing struct {
 	Records []json.RawMessage
-	Others  bool // there are records of other order numbers: the list is not narrowed
-	Cut     bool // there may be more than was read, or the list shows fewer than it counts
-	Hidden  bool // the list is empty, whatever the order number
-}
-
-// Proof is what a listing proves of a call.
-type Proof int
-
-// The proofs.
-const (
-	Nothing Proof = iota
-	Listed
-	NotListed
-)
-
-// Proof returns what the listing proves of a call for its order number.
-func (l Listing) Proof() Proof {
-	switch {
-	case len(l.Records) > 0:
-		return Listed
-	case l.Others || l.Cut || l.Hidden:
-		return Nothing
-	}
-	return NotListed
-}
-
-// Flaw returns why a listing without the order number proves nothing.
-func (l Listing) Flaw() string {
-	switch {
-	case l.Others:
-		return "it is not narrowed to the order number"
-	case l.Cut:
-		return "it is cut, or shows fewer records than it counts"
-	}
-	return "it shows nothing at all"
-}
-
-// Since leaves out records created before a time, of an earlier enrollment. Beside them the absence of one proves nothing.
-func (l Listing) Since(began time.Time, zone *time.Location) Listing {
-	records := l.Records
-	l.Records = nil
-	for _, record := range records {
-		at, err := time.ParseInLocation(time.DateTime, ReadRecord(record).CreatedAt, zone)
-		if err == nil && at.Before(began) {
-			l.Others = true
-			continue
-		}
-		l.Records = append(l.Records, record)
-	}
-	return l
+	Flaw    string // why the absence of a record proves nothing; "" if it does
+	Early   bool   // it will, once the list has settled
+	Cut     bool   // there may be more than was read, or the list shows fewer than it counts
 }
 
 const (
@@ -82,6 +37,8 @@ const (
 	// maxEvidence is how many bytes of records are kept, if there is more than one: an uncertain event carries no more.
 	maxEvidence = 256 << 10
 )
+
+const notNarrowed = "it is not narrowed to the order number"
 
 // Read reads some pages of the list under a filter's order number. stop, maybe nil, ends the waits between tries.
 func Read(ctx context.Context, stop <-chan struct{}, c *mandate.Client, p retry.Policy, filter mandate.Filter, pages int) (Listing, error) {
@@ -94,7 +51,7 @@ func Read(ctx context.Context, stop <-chan struct{}, c *mandate.Client, p retry.
 			read, total, missing = read+len(page.Records), max(total, page.Total), page.Linked || page.LastPage > page.Number
 			for _, record := range page.Records {
 				if !about(record, filter.OrderNumber) { // an upstream that ignores the filter proves nothing
-					found.Others = true
+					found.Flaw = notNarrowed
 					continue
 				}
 				if size += len(record); size <= maxEvidence || len(found.Records) == 0 {
@@ -106,7 +63,9 @@ func Read(ctx context.Context, stop <-chan struct{}, c *mandate.Client, p retry.
 				break
 			}
 		}
-		found.Cut = found.Cut || missing || read < total
+		if found.Cut = found.Cut || missing || read < total; found.Cut && found.Flaw == "" {
+			found.Flaw = "it is cut, or shows fewer records than it counts"
+		}
 		return found, nil
 	})
 }

@@ -12,10 +12,12 @@ import (
 	"errand/internal/bus"
 	"errand/internal/callback"
 	"errand/internal/history"
+	"errand/internal/mandates"
 	"errand/internal/requests/consumer"
 	"errand/internal/requests/enroll"
 	"errand/internal/requests/hold"
 	"errand/internal/requests/query"
+	"errand/internal/retry"
 	"errand/internal/throttle"
 	"errand/pkg/clients/mandate"
 	"errand/pkg/messages"
@@ -27,7 +29,8 @@ type MandateConsumer struct {
 	Requests
 	MandateAPI
 	Callbacks
-	EventPayerData string `env:"EVENT_PAYER_DATA" default:"full" enum:"full,none" help:"What events hold of payers: full (answers and records of the service as they are) or none (of them the link, order number, amount, dates, frequency and state)." group:"program"`
+	ListSettle     time.Duration `env:"LIST_SETTLE" default:"60s" help:"By when the transaction list shows what was enrolled. With on_unknown retry, no call of unknown fate is repeated before." group:"upstream"`
+	EventPayerData string        `env:"EVENT_PAYER_DATA" default:"full" enum:"full,none" help:"What events hold of payers: full (answers and records of the service as they are) or none (of them the link, order number, amount, dates, frequency and state)." group:"program"`
 }
 
 // Callbacks say where the service sends what becomes of an enrollment.
@@ -41,7 +44,8 @@ func (p *MandateConsumer) Run(ctx context.Context) error {
 	zone, noZone := p.zone()
 	_, noClient := p.client(p.insecure()...)
 	returnURL, noCallbacks := p.returnURL(p.AllowPlainHTTP)
-	if err := errors.Join(p.Common.validate(), p.Requests.validate(), noClient, noCallbacks, noZone); err != nil {
+	if err := errors.Join(p.Common.validate(), p.Requests.validate(), noClient, noCallbacks, noZone,
+		invalidIf(p.ListSettle <= 0, "LIST_SETTLE", "must be positive (for example 60s)")); err != nil {
 		return err
 	}
 	if os.Getenv("GOGC") == "" {
@@ -74,13 +78,15 @@ func (p *MandateConsumer) Run(ctx context.Context) error {
 		_, err := api.TransactionsPage(ctx, mandate.Filter{}, 1, nil)
 		return err
 	})
+	times := &mandates.Times{Zone: zone, Client: api, Policy: p.policy(), Last: store.Last, Logger: r.log}
+	list := &mandates.List{Client: api, Policy: p.policy(), Stop: caller.Stop, Settle: p.ListSettle, Times: times}
 	settings := p.settings(r, store)
 	enrollments := consumer.New(settings, bus.NewPull(r.nc, found.Queues[bus.EnrollQueue.Name]), enrollHold,
-		consumer.Enrollments((&enroll.Handler{Upstream: api, Caller: caller, Zone: zone, ReturnURL: returnURL,
+		consumer.Enrollments((&enroll.Handler{Upstream: api, List: list, Caller: caller, Zone: zone, ReturnURL: returnURL,
 			WithoutPayer: withoutPayer}).Handle))
 	listings := consumer.New(settings, bus.NewPull(r.nc, found.Queues[bus.TransactionsQueue.Name]), listHold,
 		consumer.Listings((&query.Transactions{Upstream: api, Caller: caller, WithoutPayer: withoutPayer}).Handle))
-	resolver, err := p.resolver(r, store, zone, enrollHold, limit)
+	resolver, err := p.resolver(r, store, times, enrollHold, limit)
 	if err != nil {
 		return err
 	}
@@ -92,7 +98,7 @@ func (p *MandateConsumer) Run(ctx context.Context) error {
 }
 
 // resolver makes the part that looks uncertain enrollments up again. Its separate client takes no slot from requests.
-func (p *MandateConsumer) resolver(r *runtime, store bus.EventStore, zone *time.Location, held *hold.Hold, limit *throttle.Limit,
+func (p *MandateConsumer) resolver(r *runtime, store bus.EventStore, times *mandates.Times, held *hold.Hold, limit *throttle.Limit,
 ) (*enroll.Resolver, error) {
 	calls := r.observer(&p.Common)
 	api, err := p.client(r.options(&p.Common, 1, calls, limit)...)
@@ -106,7 +112,8 @@ func (p *MandateConsumer) resolver(r *runtime, store bus.EventStore, zone *time.
 	for _, outcome := range []messages.State{messages.Succeeded, messages.Failed} {
 		resolved.WithLabelValues(string(outcome))
 	}
-	return &enroll.Resolver{Upstream: api, Policy: p.policy(), Zone: zone, Held: held.Active, Log: store, Logger: r.log,
+	list := &mandates.List{Client: api, Policy: p.policy(), Settle: retry.ResolveEnough, Times: times}
+	return &enroll.Resolver{List: list, Held: held.Active, Log: store, Logger: r.log,
 		WithoutPayer: p.withoutPayer(),
 		Next: func(ctx context.Context, from uint64, since time.Time) (history.Pending, error) {
 			return store.Open(ctx, messages.Enroll, messages.Uncertain, from, since)

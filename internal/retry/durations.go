@@ -66,6 +66,10 @@ const (
 	ResolvePace = 250 * time.Millisecond
 	// LookAgain is the pause before more of them are asked for, if none is due later.
 	LookAgain = time.Second
+	// LearnOffset is the pause before the offset of the transaction list's times is looked for again.
+	LearnOffset = 10 * time.Minute
+	// LearnedOffset is how long it is taken for known.
+	LearnedOffset = 24 * time.Hour
 	// Longest bounds a deferral, what an upstream may ask for, and the pause between two probes.
 	Longest = 15 * time.Minute
 	// SweepMin is the shortest pause between two sweeps of a list.

@@ -18,8 +18,8 @@ type request struct {
 }
 
 var requests = []request{
-	{messages.Enroll, reflect.TypeFor[messages.EnrollRequest](), "retryOrReport",
-		map[string]any{"on_unknown": messages.OnUnknownRetry, "max_frequency": 9}},
+	{messages.Enroll, reflect.TypeFor[messages.EnrollRequest](), "reportOrRetry",
+		map[string]any{"on_unknown": messages.OnUnknownReport, "max_frequency": 9}},
 	{messages.Transactions, reflect.TypeFor[messages.TransactionsRequest](), "", nil},
 	{messages.Send, reflect.TypeFor[messages.SendRequest](), "reportOrResend",
 		map[string]any{"on_unknown": messages.OnUnknownReport, "as_html": 0}},

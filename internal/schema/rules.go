@@ -96,7 +96,7 @@ var rules = map[string]object{
 		text(messages.MaxLine, within+"*[^"+control+space+"]"+within+"*"),
 	}}},
 	"flag":           {{"enum", []any{0, 1, false, true}}},
-	"retryOrReport":  {{"enum", []string{messages.OnUnknownRetry, messages.OnUnknownReport}}},
+	"reportOrRetry":  {{"enum", []string{messages.OnUnknownReport, messages.OnUnknownRetry}}},
 	"reportOrResend": {{"enum", []string{messages.OnUnknownReport, messages.OnUnknownResend}}},
 
 	"recipients": {{"anyOf", []any{

@@ -11,6 +11,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"errand/internal/history"
+	"errand/internal/mandates"
 	"errand/internal/requests/attempt"
 	"errand/internal/requests/consumer"
 	"errand/internal/requests/enroll"
@@ -186,7 +187,9 @@ func (r *replica) mandateConsumer(soft context.Context, n *node) {
 	api, err := mandate.New(mandate.Config{URL: "http://127.0.0.1:1", Token: clients.NewSecret("token"), PortalKey: clients.NewSecret("portal")},
 		p.options...)
 	must(err)
-	handler := &enroll.Handler{Upstream: api, Caller: p.caller, Zone: kualaLumpur}
+	list := &mandates.List{Client: api, Policy: p.caller.Policy, Stop: p.caller.Stop, Settle: time.Minute,
+		Times: &mandates.Times{Zone: kualaLumpur, Client: api, Policy: p.caller.Policy, Last: p.settings.Log.Last, Logger: zerolog.Nop()}}
+	handler := &enroll.Handler{Upstream: api, List: list, Caller: p.caller, Zone: kualaLumpur}
 	enrollHold := p.hold(messages.Enroll, func(ctx context.Context) error {
 		_, err := api.TransactionsPage(ctx, mandate.Filter{}, 1, nil)
 		return err

@@ -64,7 +64,7 @@ func ExampleClient_Publish() {
 	if invalid, ok := errors.AsType[*messages.Invalid](err); ok {
 		fmt.Println(invalid.Fields["on_unknown"], invalid.Fields["order_number"])
 	}
-	// Output: [must be retry or report] [is required]
+	// Output: [must be report or retry] [is required]
 }
 
 // The link for the payer is in the body of an enrollment's outcome.

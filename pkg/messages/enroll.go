@@ -8,15 +8,15 @@ import (
 
 // What is done when the fate of a call is not known, as on_unknown names it.
 const (
-	OnUnknownRetry  = "retry"  // enroll, the default: look it up, and call again when it is not listed
-	OnUnknownReport = "report" // send's default: end as uncertain
+	OnUnknownReport = "report" // the default: end as uncertain
+	OnUnknownRetry  = "retry"  // enroll: call again once the transaction list proves that it was not taken
 	OnUnknownResend = "resend" // send: send the batch again
 )
 
 // EnrollRequest is the body of mandate.enroll.requested.
 type EnrollRequest struct {
 	RequestID string    `json:"request_id,omitempty"`
-	OnUnknown string    `json:"on_unknown,omitempty"` // retry unless given
+	OnUnknown string    `json:"on_unknown,omitempty"` // report unless given
 	GiveUpAt  time.Time `json:"give_up_at,omitzero"`  // UTC; zero if not given
 	Enrollment
 }
@@ -93,7 +93,7 @@ var enrollFields = []field[EnrollRequest]{
 		r.Metadata = v.limited(MaxMetadata, "must have at most 65536 characters")
 	}},
 	{"on_unknown", optional, func(r *EnrollRequest, v value) {
-		r.OnUnknown = v.choice("must be retry or report", OnUnknownRetry, OnUnknownReport)
+		r.OnUnknown = v.choice("must be report or retry", OnUnknownReport, OnUnknownRetry)
 	}},
 	{"order_number", required, func(r *EnrollRequest, v value) { r.OrderNumber = v.orderNumber() }},
 	{"payer_bank_code", optional, func(r *EnrollRequest, v value) { r.PayerBankCode = v.line() }},
@@ -118,7 +118,7 @@ var enrollFields = []field[EnrollRequest]{
 // is an *Invalid; the request then holds the fields without a fault. Fields
 // that have a default in the document and were left out stay empty.
 func DecodeEnroll(data []byte) (EnrollRequest, Meta, error) {
-	r := EnrollRequest{OnUnknown: OnUnknownRetry}
+	r := EnrollRequest{OnUnknown: OnUnknownReport}
 	meta, err := decode(data, enrollFields, &r)
 	return r, meta, err
 }

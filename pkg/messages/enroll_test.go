@@ -62,7 +62,7 @@ func TestAnEnrollmentIsReadFieldForField(t *testing.T) {
 
 func TestWhatHasADefaultMayBeLeftOut(t *testing.T) {
 	got, _, err := DecodeEnroll([]byte(enrollRequired))
-	if err != nil || got.OnUnknown != OnUnknownRetry || got.MaxFrequency != "" || got.EffectiveDate != "" || got.LinkExpiredAt != "" ||
+	if err != nil || got.OnUnknown != OnUnknownReport || got.MaxFrequency != "" || got.EffectiveDate != "" || got.LinkExpiredAt != "" ||
 		!got.GiveUpAt.IsZero() {
 		t.Errorf("got %+v, %v", got, err)
 	}

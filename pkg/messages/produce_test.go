@@ -71,7 +71,7 @@ func TestAProducedRequestIsReadAsItWasFilled(t *testing.T) {
 			got, _, err := decoders[kind](body)
 			switch want := request.(type) {
 			case EnrollRequest:
-				want.OnUnknown = filled(want.OnUnknown, OnUnknownRetry)
+				want.OnUnknown = filled(want.OnUnknown, OnUnknownReport)
 				request = want
 			case SendRequest:
 				want.OnUnknown = filled(want.OnUnknown, OnUnknownReport)

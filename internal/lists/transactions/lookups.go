@@ -2,7 +2,6 @@ package transactions
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"hash/maphash"
 	"maps"
@@ -158,8 +157,8 @@ func (l *LookUps) look(ctx context.Context, order string, by messages.Transactio
 	if err != nil {
 		return true, err
 	}
-	if len(found.Records) == 0 && found.Others {
-		return true, errNotNarrowed
+	if found.Proof() == mandates.Nothing {
+		return true, fmt.Errorf("transactions: only readings of the whole list show what is decided: %s", found.Flaw)
 	}
 	rows := l.List.rows(found.Records)
 	for i := range rows {
@@ -170,6 +169,3 @@ func (l *LookUps) look(ctx context.Context, order string, by messages.Transactio
 	}
 	return true, nil
 }
-
-var errNotNarrowed = errors.New("transactions: the service does not narrow its list to an order number: " +
-	"only readings of the whole list show what is decided")

@@ -112,7 +112,8 @@ type Call[T any] struct {
 	// Record, if set, stores what finds the call in the sending log. It is called when started is stored.
 	Record func(ctx context.Context, begin, until time.Time) error
 	// OnUnknown says what to do about a call of unknown fate: Done to make it again, or Uncertain. It is asked after such
-	// a call (fresh) and right before every later one. An error means that it could not be found out now.
+	// a call (fresh) and right before every later one. An error means that it could not be found out now; a
+	// *history.RetryLaterError says when it can.
 	OnUnknown func(ctx context.Context, fresh bool) (Verdict, error)
 	// LooksUp is set if OnUnknown calls the upstream. A call whose worker died is taken over first.
 	LooksUp bool

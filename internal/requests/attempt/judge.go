@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"errand/internal/history"
 	"errand/internal/requests/hold"
 	"errand/internal/retry"
 	"errand/pkg/clients"
@@ -53,7 +54,11 @@ func (r *run[T]) look(ctx context.Context, fresh bool) (ended bool, err error) {
 	case ctx.Err() != nil:
 		return false, context.Cause(ctx)
 	case err != nil:
-		r.later(err, max(r.nextWait(), retry.Asked(err)))
+		wait := max(r.nextWait(), retry.Asked(err))
+		if later, ok := errors.AsType[*history.RetryLaterError](err); ok {
+			wait, err = max(wait, time.Until(later.At)), later.Cause
+		}
+		r.later(err, wait)
 		r.result.Reason, r.result.Message = r.Unknown, "it could not be found out what became of a call: "+err.Error()
 		return true, nil
 	case verdict == Done:

@@ -3,10 +3,10 @@
 //	attempt ─┬─ done ────────► succeeded
 //	         ├─ refused ─────► failed
 //	         ├─ retry later ─► deferred
-//	         └─ unknown ─────► look the order number up ─┬─ listed, or the list proves nothing ─► uncertain
-//	                                                     ├─ report ─────────────────────────────► uncertain
-//	                                                     └─ not listed, and retry or a person's redrive ─► look
-//	                                                        again, call again
+//	         └─ unknown ─────► look the order number up ─┬─ listed, or report ───────────────────► uncertain
+//	                                                     │  with retry, or after a person's redrive:
+//	                                                     ├─ the list proves that it was not taken ─► call again
+//	                                                     └─ it does not prove it yet ────────────► deferred
 package enroll
 
 import (
@@ -14,9 +14,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"time"
 
+	"errand/internal/history"
 	"errand/internal/mandates"
 	"errand/internal/requests/attempt"
 	"errand/internal/retry"
@@ -28,6 +30,7 @@ import (
 // Handler enrolls payers. Every field but ReturnURL and WithoutPayer is required.
 type Handler struct {
 	Upstream *mandate.Client
+	List     *mandates.List
 	Caller   *attempt.Caller
 	Zone     *time.Location // of the document's dates
 	// ReturnURL, if set, returns the return_url of a request without one.
@@ -43,6 +46,8 @@ type enrollment struct {
 	evidence []json.RawMessage // what is listed under the order number
 	message  string            // what a look-up found
 	again    bool              // a person said to make it again if it is not listed
+	ended    time.Time         // when this delivery's last call of unknown fate was over; zero if there was none
+	answered bool              // it was then over for certain
 }
 
 // Handle answers one enrollment request. Errors: *history.RetryLaterError, history.ErrFenced, or the log's.
@@ -123,6 +128,10 @@ func (e *enrollment) call(ctx context.Context) (mandate.Enrolled, error) {
 		body.ReturnURL = e.defaults.ReturnURL
 	}
 	enrolled, err := e.Upstream.Enroll(ctx, body)
+	if failed, _ := errors.AsType[*clients.Error](err); failed != nil && failed.Fate == clients.Unknown {
+		// Any other answer, or none, may come from something in between while the service is still at work.
+		e.ended, e.answered = time.Now(), failed.Status == http.StatusInternalServerError || failed.Reason == clients.ReasonBadAnswer
+	}
 	if e.WithoutPayer {
 		if enrolled.Body != nil {
 			enrolled.Body = messages.WithoutPayer(enrolled.Body)
@@ -132,15 +141,36 @@ func (e *enrollment) call(ctx context.Context) (mandate.Enrolled, error) {
 	return enrolled, err
 }
 
+// ended is when the calls of a history were over at the latest. What was stored after them says so, or the last one's deadline.
+func ended(p history.Prior) time.Time {
+	if p.State == messages.Started && p.Deadline.After(p.At.Time) {
+		return p.Deadline.Time
+	}
+	started, err := messages.ReadFacts(p.Started)
+	if err != nil || started.Deadline.IsZero() || p.At.Before(started.Deadline.Time) {
+		return p.At.Time
+	}
+	return started.Deadline.Time
+}
+
 // lookUp finds out what became of a call of unknown fate. Just after the call it looks twice: it may still be at work.
 func (e *enrollment) lookUp(ctx context.Context, fresh bool) (attempt.Verdict, error) {
 	e.again = e.again && !fresh // it was said about earlier calls
-	found, err := e.list(ctx)
+	retries := e.request.Body.OnUnknown == messages.OnUnknownRetry
+	look := e.List.Look
+	if retries || e.again {
+		look = e.List.Prove
+	}
+	if e.ended.IsZero() {
+		e.ended = ended(e.request.Prior)
+	}
+	call := mandates.Call{Order: e.request.Body.OrderNumber, Redact: e.request.Body.PortalKey, Ended: e.ended, Answered: e.answered}
+	found, err := look(ctx, call)
 	if err == nil && fresh && found.Proof() != mandates.Listed {
 		if !retry.Pause(ctx, retry.SecondLook) {
 			return "", context.Cause(ctx)
 		}
-		found, err = e.list(ctx)
+		found, err = look(ctx, call)
 	}
 	if err != nil {
 		return "", err
@@ -148,23 +178,20 @@ func (e *enrollment) lookUp(ctx context.Context, fresh bool) (attempt.Verdict, e
 	if e.WithoutPayer {
 		found.Records = messages.WithoutPayers(found.Records)
 	}
-	switch found.Proof() {
-	case mandates.Listed:
+	unproven := fmt.Errorf("the transaction list proves nothing: %s", found.Flaw)
+	switch proof := found.Proof(); {
+	case proof == mandates.Listed:
 		e.evidence, e.message = found.Records, "the order number is listed upstream, but the answer with the link never came"
-		return attempt.Uncertain, nil
-	case mandates.NotListed:
-		if e.again || e.request.Body.OnUnknown == messages.OnUnknownRetry {
-			return attempt.Done, nil
-		}
-		return attempt.Uncertain, nil
+	case proof == mandates.NotListed && (retries || e.again):
+		return attempt.Done, nil
+	case found.Early: // with the time that it takes to store the deferral, after which the call was over
+		return "", &history.RetryLaterError{At: time.Now().Add(e.List.Settle + time.Second), Cause: unproven}
+	case proof == mandates.Nothing && retries:
+		return "", unproven
+	case proof == mandates.Nothing:
+		e.message = "the transaction list does not show what became of the call: " + found.Flaw
 	}
-	e.message = "the transaction list does not show what became of the call: " + found.Flaw()
 	return attempt.Uncertain, nil
-}
-
-func (e *enrollment) list(ctx context.Context) (mandates.Listing, error) {
-	filter := mandate.Filter{OrderNumber: e.request.Body.OrderNumber, Redact: e.request.Body.PortalKey}
-	return mandates.Read(ctx, e.Caller.Stop, e.Upstream, e.Caller.Policy, filter, mandates.MaxPages)
 }
 
 // event is the outcome, or stores a deferral.

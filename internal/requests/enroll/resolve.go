@@ -10,7 +10,6 @@ import (
 	"errand/internal/history"
 	"errand/internal/mandates"
 	"errand/internal/retry"
-	"errand/pkg/clients/mandate"
 	"errand/pkg/messages"
 )
 
@@ -22,9 +21,7 @@ import (
 //
 // Several programs may look at once; the history takes one answer.
 type Resolver struct {
-	Upstream *mandate.Client
-	Policy   retry.Policy
-	Zone     *time.Location // of the document's dates
+	List *mandates.List // by Settle what is not listed was not made
 	// Held reports whether the service is not to be asked now.
 	Held func() bool
 	Log  history.Log
@@ -40,7 +37,7 @@ type Resolver struct {
 
 // Run works until ctx ends. What is open then is looked at again by the next program.
 func (r *Resolver) Run(ctx context.Context) {
-	looks := &mandates.FollowUp{What: "an uncertain enrollment", Ages: retry.ResolveAges, Policy: r.Policy, Logger: r.Logger,
+	looks := &mandates.FollowUp{What: "an uncertain enrollment", Ages: retry.ResolveAges, Policy: r.List.Policy, Logger: r.Logger,
 		Next: r.Next, Held: r.Held,
 		Look: func(ctx context.Context, o history.Pending, _, age time.Duration) (bool, error) {
 			return r.look(ctx, o, age)
@@ -67,15 +64,9 @@ func (r *Resolver) look(ctx context.Context, o history.Pending, age time.Duratio
 	if err != nil || began.IsZero() { // a read may lag behind here, too
 		return false, err
 	}
-	found, err := mandates.Read(ctx, nil, r.Upstream, r.Policy, mandate.Filter{OrderNumber: was.OrderNumber}, mandates.MaxPages)
+	found, err := r.List.Prove(ctx, mandates.Call{Order: was.OrderNumber, Began: began.Add(-retry.Margin), Ended: o.At})
 	if err != nil {
 		return true, err
-	}
-	found = found.Since(began.Add(-retry.Margin), r.Zone)
-	if age >= retry.ResolveEnough && len(found.Records) == 0 {
-		if found.Hidden, err = r.hidden(ctx); err != nil {
-			return true, err
-		}
 	}
 	outcome := became(found, was, age)
 	if outcome == "" {
@@ -98,16 +89,6 @@ func (r *Resolver) look(ctx context.Context, o history.Pending, age time.Duratio
 	return true, nil
 }
 
-// hidden reports whether the list shows nothing at all: it may be hidden from this token.
-func (r *Resolver) hidden(ctx context.Context) (bool, error) {
-	return retry.Read(ctx, nil, r.Policy, func(ctx context.Context) (bool, error) {
-		for page, err := range r.Upstream.Transactions(ctx, mandate.Filter{}, 1) {
-			return len(page.Records) == 0, err
-		}
-		return true, nil
-	})
-}
-
 // became is what the list says of an uncertain enrollment at an age; "" if it says nothing yet.
 //
 // Succeeded means, as for a call, that the service accepted the enrollment. Failed means that there is no mandate and
@@ -116,7 +97,7 @@ func (r *Resolver) hidden(ctx context.Context) (bool, error) {
 func became(found mandates.Listing, was messages.EnrollUncertain, age time.Duration) messages.State {
 	taken := was.Reason == messages.ReasonLinkLost || len(was.Evidence) > 0
 	if len(found.Records) == 0 {
-		if found.Others || found.Cut || found.Hidden || taken || age < retry.ResolveEnough { // what was listed once is not undone
+		if found.Proof() != mandates.NotListed || taken { // what was listed once is not undone
 			return ""
 		}
 		return messages.Failed

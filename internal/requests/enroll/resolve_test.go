@@ -27,14 +27,14 @@ func TestWhatTheListSaysOfAnUncertainEnrollment(t *testing.T) {
 		soon    messages.State // before a day has passed
 		late    messages.State // after it
 	}{
-		{what: "not listed", late: messages.Failed},
-		{what: "not listed, others are", found: mandates.Listing{Others: true}},
-		{what: "not listed so far", found: mandates.Listing{Cut: true}},
-		{what: "nothing is listed", found: mandates.Listing{Hidden: true}},
+		{what: "not listed", soon: messages.Failed, late: messages.Failed},
+		{what: "not listed, others are", found: mandates.Listing{Flaw: "not narrowed"}},
+		{what: "not listed so far", found: mandates.Listing{Flaw: "cut", Cut: true}},
+		{what: "nothing is listed", found: mandates.Listing{Flaw: "hidden"}},
 		{what: "no longer listed", was: lost},
 		{what: "no longer listed, with evidence", was: listedBefore},
 		{what: "new", records: []string{fresh}, soon: messages.Succeeded, late: messages.Succeeded},
-		{what: "new among others", found: mandates.Listing{Others: true, Cut: true}, records: []string{fresh}, soon: messages.Succeeded,
+		{what: "new among others", found: mandates.Listing{Flaw: "cut", Cut: true}, records: []string{fresh}, soon: messages.Succeeded,
 			late: messages.Succeeded},
 		{what: "new, link lost", was: lost, records: []string{fresh}, late: messages.Succeeded},
 		{what: "pending, link lost", was: lost, records: []string{pending}, late: messages.Succeeded},
@@ -47,7 +47,7 @@ func TestWhatTheListSaysOfAnUncertainEnrollment(t *testing.T) {
 			soon: messages.Succeeded, late: messages.Succeeded},
 		{what: "failed", records: []string{failed}, soon: messages.Failed, late: messages.Failed},
 		{what: "ended", was: lost, records: []string{failed, cancelled, expired}, soon: messages.Failed, late: messages.Failed},
-		{what: "ended so far", was: lost, found: mandates.Listing{Cut: true}, records: []string{failed}},
+		{what: "ended so far", was: lost, found: mandates.Listing{Flaw: "cut", Cut: true}, records: []string{failed}},
 		{what: "one of two ended, link lost", was: lost, records: []string{failed, fresh}, late: messages.Succeeded},
 	} {
 		for _, record := range c.records {

@@ -1,0 +1,148 @@
+package mandates
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"errand/internal/history"
+	"errand/internal/retry"
+	"errand/pkg/clients/mandate"
+	"errand/pkg/messages"
+)
+
+// Times reads the times of the transaction list, which have no zone. Their offset from UTC is learned from the newest enrollment that
+// succeeded, since the list may not have the zone that is configured. Until it is known, a record counts as made within a day of its time.
+type Times struct {
+	Zone   *time.Location // as configured
+	Client *mandate.Client
+	Policy retry.Policy
+	Last   func(ctx context.Context, op messages.Operation, filter string) (history.Entry, error) // the log's
+	Logger zerolog.Logger
+
+	mu      sync.Mutex
+	learned *time.Location // nil until it is known
+	again   time.Time      // when to learn it again
+}
+
+// At returns when a record was made, as far as its text can be read.
+func (t *Times) At(text string) (at time.Time, ok bool) {
+	at, _, ok = t.read(text)
+	return at, ok
+}
+
+// Before reports whether a record was surely made before a time.
+func (t *Times) Before(text string, limit time.Time) bool {
+	at, slack, ok := t.read(text)
+	return ok && at.Add(slack).Before(limit)
+}
+
+// After reports whether a record was surely made after a time.
+func (t *Times) After(text string, limit time.Time) bool {
+	at, slack, ok := t.read(text)
+	return ok && at.Add(-slack).After(limit)
+}
+
+// read also returns by how much the time may be wrong.
+func (t *Times) read(text string) (at time.Time, slack time.Duration, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	zone, slack := t.learned, retry.Margin
+	if zone == nil {
+		zone, slack = t.Zone, unknownOffset
+	}
+	at, err := time.ParseInLocation(time.DateTime, text, zone)
+	if err != nil {
+		at, err = time.Parse(time.RFC3339, text)
+	}
+	return at, slack, err == nil
+}
+
+const (
+	// unknownOffset is more than any two zones are apart.
+	unknownOffset = 24 * time.Hour
+	// quarter is what all zones are multiples of.
+	quarter = 15 * time.Minute
+	// sameTime is by how much a record's time may differ from its events', rounding to quarters aside.
+	sameTime = 5 * time.Minute
+)
+
+// Differs says how the learned offset differs from the configured zone; "" if it does not, or is not known.
+func (t *Times) Differs() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.learned == nil || t.learned == t.Zone {
+		return ""
+	}
+	return fmt.Sprintf("the transaction list's times are in UTC%s, not in MANDATE_TIMEZONE (%s)", t.learned, t.Zone)
+}
+
+// Learn learns the offset, unless it was learned or looked for lately. Without an answer what was known stays.
+func (t *Times) Learn(ctx context.Context) {
+	if !t.due() {
+		return
+	}
+	offset, at, ok := t.offset(ctx)
+	if !ok {
+		return
+	}
+	learned := t.Zone
+	if _, configured := at.In(t.Zone).Zone(); configured != int(offset.Seconds()) {
+		learned = time.FixedZone(at.In(time.FixedZone("", int(offset.Seconds()))).Format("-07:00"), int(offset.Seconds()))
+	}
+	t.mu.Lock()
+	before := t.learned
+	t.learned, t.again = learned, time.Now().Add(retry.LearnedOffset)
+	t.mu.Unlock()
+	if why := t.Differs(); why != "" && (before == nil || before.String() != learned.String()) {
+		t.Logger.Warn().Msg(why)
+	}
+}
+
+// due reports whether the offset is to be looked for now.
+func (t *Times) due() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := time.Now()
+	if now.Before(t.again) {
+		return false
+	}
+	t.again = now.Add(retry.LearnOffset)
+	return true
+}
+
+// offset compares the time of the newest success, between the announcement of its call and its outcome, with its record's.
+func (t *Times) offset(ctx context.Context) (offset time.Duration, at time.Time, ok bool) {
+	last, err := t.Last(ctx, messages.Enroll, messages.Enroll.Subject(messages.Succeeded, "*"))
+	var succeeded messages.EnrollSucceeded
+	if err != nil || last.Sequence == 0 || messages.DecodeEvent(last.Body, &succeeded) != nil || succeeded.OrderNumber == "" {
+		return 0, at, false
+	}
+	started, err := t.Last(ctx, messages.Enroll, messages.Enroll.Subject(messages.Started, messages.ParseSubject(last.Subject).ID))
+	if err != nil || started.Sequence == 0 {
+		return 0, at, false
+	}
+	found, err := Read(ctx, nil, t.Client, t.Policy, mandate.Filter{OrderNumber: succeeded.OrderNumber}, 1)
+	if err != nil {
+		return 0, at, false
+	}
+	var made []time.Time
+	for _, record := range found.Records {
+		if r := ReadRecord(record); !r.Deduction() {
+			wall, err := time.Parse(time.DateTime, r.CreatedAt)
+			if err != nil {
+				return 0, at, false
+			}
+			made = append(made, wall)
+		}
+	}
+	if len(made) != 1 || found.Cut { // of several it is not known which is the call's
+		return 0, at, false
+	}
+	offset = made[0].Sub(last.At).Round(quarter)
+	near := func(at time.Time) bool { return (made[0].Sub(at) - offset).Abs() <= sameTime }
+	return offset, last.At, near(last.At) && near(started.At)
+}
