@@ -40,7 +40,8 @@ func TestARedriveHoldsUntilACallOfUnknownFate(t *testing.T) {
 	for attempt, again := range map[int]bool{1: true, 2: false} {
 		for lag := range 3 {
 			s := &historytest.Log{Lag: lag}
-			s.Put("mandate.enroll.reopened.r1", []byte(`{"attempt":1,"by":"ann","was":{"state":"uncertain"},"after_unknown":true,"fingerprint":"f"}`))
+			s.Put("mandate.enroll.reopened.r1", []byte(`{"attempt":1,"by":"ann","was":{"state":"uncertain"},"after_unknown":true,`+
+				`"fingerprint":"f"}`))
 			if attempt > 1 {
 				s.Put("mandate.enroll.started.r1", []byte(`{"attempt":2,"fingerprint":"f"}`))
 			}

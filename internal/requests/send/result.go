@@ -43,8 +43,8 @@ func (r result) state() messages.State {
 
 // settledBefore is what the events of a batch say of it.
 func settledBefore(b batch, count int, state messages.State, f messages.Facts) result {
-	r := result{batch: b, count: count, Result: attempt.Result[int]{Verdict: attempt.Uncertain, Value: f.Accepted, Reason: f.Reason,
-		Status: f.HTTPStatus, Message: f.Message, AfterUnknown: f.AfterUnknown}}
+	r := result{batch: b, count: count, Result: attempt.Result[int]{Verdict: attempt.Uncertain, Value: min(max(f.Accepted, 0), count),
+		Reason: f.Reason, Status: f.HTTPStatus, Message: f.Message, AfterUnknown: f.AfterUnknown}}
 	switch state {
 	case messages.Accepted:
 		r.Verdict = attempt.Done
