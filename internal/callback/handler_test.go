@@ -117,11 +117,13 @@ func TestACallbackIsStoredAsItWasSent(t *testing.T) {
 
 func TestTheChecksumOfACallbackIsChecked(t *testing.T) {
 	right := mandate.Sign(clients.NewSecret(signText), "10.50", "", "3", "true")
+	odd := mandate.Sign(clients.NewSecret(signText), `Zoë <O'Neill> "&" |`)
 	for _, c := range []struct {
 		contentType, body string
 		want              messages.CallbackChecksum
 	}{
 		{"application/json", `{"a":10.50,"b":null,"c":" 3 ","d":true,"checksum":"` + right + `"}`, "valid"},
+		{"application/json", `{"a":"Zo\u00eb \u003cO'Neill\u003e \"\u0026\" |","checksum":"` + odd + `"}`, "valid"},
 		{"text/plain", `{"d":true,"c":"3","b":"","a":"10.50","checksum":"` + right + `"}`, "valid"},
 		{"application/x-www-form-urlencoded; charset=utf-8", "a=10.50&b=&c=3&d=true&checksum=" + right, "valid"},
 		{"application/x-www-form-urlencoded", "a=10.51&b=&c=3&d=true&checksum=" + right, "invalid"},

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"errand/internal/bus"
+	"errand/internal/sandbox"
 	"errand/pkg/messages"
 )
 
@@ -186,6 +188,70 @@ func TestEndlessAnswersToAllWorkersTakeBoundedMemory(t *testing.T) {
 			} else {
 				t.Logf("%d endless answers: %d KiB, before them %d", workers, took, before)
 			}
+		})
+	}
+}
+
+// files is how many file descriptors the process has open.
+func (p *process) files() int {
+	p.t.Helper()
+	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.cmd.Process.Pid))
+	must(p.t, err)
+	return len(open)
+}
+
+// goroutines is what the process says of itself.
+func (p *process) goroutines() (n int) {
+	p.t.Helper()
+	_, body := p.get("/metrics")
+	for line := range strings.Lines(body) {
+		if _, err := fmt.Sscanf(line, "go_goroutines %d", &n); err == nil {
+			return n
+		}
+	}
+	p.t.Fatalf("no go_goroutines:\n%s", body)
+	return 0
+}
+
+// cutting lets a share of the calls of one kind end in a cut connection, before or after the work.
+func (in *installation) cutting(operation string) {
+	in.t.Helper()
+	for seed, kind := range []string{sandbox.Cut, sandbox.AcceptCut, sandbox.Truncate} {
+		in.fault(sandbox.Fault{Operation: operation, Kind: kind, Share: 0.1, Seed: uint64(seed)})
+	}
+}
+
+// Under load a program has a connection for each worker, however many are cut; afterwards
+// it has what it had before: neither a goroutine nor a file is left behind.
+func TestAnIdleProgramHoldsWhatItHeldBeforeTheLoad(t *testing.T) {
+	t.Parallel()
+	const requests, workers = 1000, 64
+	for _, c := range writes {
+		calls, body := workers, c.request
+		if c.call == "send" {
+			calls, body = 2*workers, func(id string, _ ...string) map[string]any { return message(id, 4) }
+		}
+		t.Run(c.program, func(t *testing.T) {
+			in := install(t, "CONCURRENCY=64", "LOG_LEVEL=info", "MAIL_BATCH_SIZE=2", "MAIL_BATCH_PARALLEL=2")
+			in.latency(100 * time.Millisecond)
+			p := in.start(c.program)
+			in.until("its pull to wait", time.Minute, func() bool { return in.queue(c.queue).NumWaiting == 1 })
+			goroutines, files := p.goroutines(), p.files()
+			in.cutting(c.call)
+			in.pile(c.queue, "r", requests, body)
+			most := 0
+			in.until("the work to be done", 2*time.Minute, func() bool {
+				most = max(most, p.files())
+				return in.unsettled(c.queue) == 0
+			})
+			in.until("its connections to close", time.Minute, func() bool {
+				return p.files() <= files+3 && p.goroutines() <= goroutines+5
+			})
+			t.Logf("%d goroutines, then %d; %d files, at most %d, then %d", goroutines, p.goroutines(), files, most, p.files())
+			if most > files+calls+16 { // a call may find a connection while a new one is made for it
+				t.Errorf("%d files were open at once with %d calls, %d when idle", most, calls, files)
+			}
+			p.stop(time.Minute)
 		})
 	}
 }

@@ -206,25 +206,13 @@ func (b *bubble) watchLog() {
 }
 
 // pollOn runs a poller while mail of others goes on, which shows how far the log is.
-func (b *bubble) pollOn(while time.Duration, until func() bool) {
+func (b *bubble) pollOn(while time.Duration) {
 	b.t.Helper()
-	over := make(chan struct{})
-	var others sync.WaitGroup
-	defer others.Wait()
-	defer close(over)
-	others.Go(func() {
-		every := time.NewTicker(10 * time.Minute)
-		defer every.Stop()
-		for {
-			b.otherMail()
-			select {
-			case <-over:
-				return
-			case <-every.C:
-			}
-		}
-	})
-	b.poll(while, until)
+	stop := b.running(b.poller())
+	defer stop()
+	for end := time.Now().Add(while); time.Now().Before(end); time.Sleep(min(10*time.Minute, time.Until(end))) {
+		b.otherMail()
+	}
 }
 
 // send has a message sent, or tried, and waits for its end.

@@ -186,15 +186,16 @@ func (p *process) logged(texts ...string) bool { return p.logLine(texts...) != "
 
 func (p *process) logLine(texts ...string) string {
 	for line := range strings.Lines(p.output.String()) {
-		all := true
-		for _, text := range texts {
-			all = all && strings.Contains(line, text)
-		}
-		if all {
+		if holds(line, texts) {
 			return line
 		}
 	}
 	return ""
+}
+
+// holds reports whether all words are in a text.
+func holds(text string, words []string) bool {
+	return !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(text, word) })
 }
 
 // get reads a page of the process's admin server.
@@ -223,7 +224,7 @@ func (p *process) says(status int, words ...string) func() bool {
 			return false
 		}
 		got, page := p.get("/readyz")
-		return got == status && !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(page, word) })
+		return got == status && holds(page, words)
 	}
 }
 
@@ -308,14 +309,10 @@ func (r *output) String() string {
 
 // count is how many lines hold all of the words.
 func (r *output) count(words ...string) (n int) {
-next:
 	for line := range strings.Lines(r.String()) {
-		for _, w := range words {
-			if !strings.Contains(line, w) {
-				continue next
-			}
+		if holds(line, words) {
+			n++
 		}
-		n++
 	}
 	return n
 }

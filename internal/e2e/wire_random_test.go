@@ -45,7 +45,7 @@ func TestWhateverAConnectionDoesNothingIsDoneTwice(t *testing.T) {
 			f.publish("mandate.enroll.requested", enrollment(fmt.Sprint("e", i), "on_unknown", "report"))
 			f.publish("mail.send.requested", message(fmt.Sprint("m", i), 1+i%12, "on_unknown", "report"))
 		}
-		f.run(*wireRequests/2, *wireRequests/2)
+		f.run()
 		f.judgeEnrollments(*wireRequests/2, "report")
 		f.judgeMessages(*wireRequests / 2)
 	})
@@ -57,7 +57,7 @@ func TestWhateverAConnectionDoesARetryTrustsTheListAlone(t *testing.T) {
 		for i := range *wireRequests / 4 {
 			f.publish("mandate.enroll.requested", enrollment(fmt.Sprint("e", i), "on_unknown", "retry"))
 		}
-		f.run(*wireRequests/4, 0)
+		f.run()
 		f.judgeEnrollments(*wireRequests/4, "retry")
 	})
 }
@@ -133,8 +133,8 @@ func (f *randomWire) hides(order string) {
 	f.hidden[order] = true
 }
 
-// run has both programs work until so many requests have ended.
-func (f *randomWire) run(enrollments, letters int) {
+// run has both programs work until all requests have ended.
+func (f *randomWire) run() {
 	f.t.Helper()
 	began, logged := time.Now(), f.keepLogs()
 	mandates, mails, transport := f.mandates(), f.mails(), f.w.transport()
@@ -142,12 +142,11 @@ func (f *randomWire) run(enrollments, letters int) {
 	mandates.Transport, mails.Transport = transport, transport
 	mails.BatchSize, mails.BatchParallel = 5, 2
 	stop := f.running(mandates, mails)
-	enrolled, sent := f.haveOutcomes("mandate.enroll.*.*", enrollments), f.haveOutcomes("mail.send.*.*", letters)
-	for time.Since(began) < 48*time.Hour && !(enrolled() && sent()) {
+	for time.Since(began) < 48*time.Hour && f.queued() > 0 {
 		time.Sleep(10 * time.Second)
 	}
 	stop()
-	f.t.Logf("seed %d: %d requests in %v, faults %v, calls %v", *wireSeed, enrollments+letters, time.Since(began), f.faults, f.w.calls)
+	f.t.Logf("seed %d: %v, %d kinds of faults, calls %v", *wireSeed, time.Since(began), len(f.faults), f.w.calls)
 	wantNoneOf(f.t, "the log", logged.String(), append(wirePayers, wireSecrets...)...)
 }
 
