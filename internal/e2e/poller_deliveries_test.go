@@ -91,8 +91,8 @@ func TestTheSendingLogResolvesAnUncertainMessage(t *testing.T) {
 		b.publish("mail.send.requested", message("m1", 5))
 		b.publish("mail.send.requested", message("m2", 5))
 		b.run(p, time.Minute, b.published("mail.send.uncertain.*", 2))
-		b.pollOn(40*time.Minute)
-		b.pollOn(5*time.Minute)
+		b.pollOn(40 * time.Minute)
+		b.pollOn(5 * time.Minute)
 		body := decode[messages.SendResolved](t, b.wantOne("mail.send.resolved.*"))
 		body.At, body.Evidence.CompleteThrough = messages.Time{}, messages.Time{}
 		want := messages.SendResolved{Common: messages.Common{RequestID: "m1"}, Outcome: messages.Accepted, By: messages.BySendingLog,
@@ -122,8 +122,8 @@ func TestRowsOfAnUpstreamWhoseClockIsBehindProveNothing(t *testing.T) {
 			b.insertRow(map[string]any{"to": fmt.Sprintf("behind-%d@example.test", n), "from": "sender@example.test",
 				"envelope_id": fmt.Sprintf("%011x%07x", at.UnixMilli(), 1), "created_at": at.Add(time.Second).UTC()})
 		}
-		b.pollOn(30*time.Minute)
-		b.pollOn(2*time.Hour) // another one, which only learns of the rows
+		b.pollOn(30 * time.Minute)
+		b.pollOn(2 * time.Hour) // another one, which only learns of the rows
 		none := 0
 		for _, e := range b.events("mail.delivery.delivered.unmatched") {
 			body := decode[messages.DeliveryBody](t, e)
@@ -155,8 +155,8 @@ func TestAmbiguousRowsResolveNothing(t *testing.T) {
 			b.send(m, end)
 		}
 		b.insertRow(map[string]any{"to": "x@example.test", "envelope_id": "of nobody", "from": "", "created_at": time.Now().UTC()})
-		b.pollOn(30*time.Minute)
-		b.pollOn(2*time.Hour) // another one, which only learns of the row
+		b.pollOn(30 * time.Minute)
+		b.pollOn(2 * time.Hour) // another one, which only learns of the row
 		var candidates []string
 		for _, e := range b.events("mail.delivery.delivered.unmatched") {
 			candidates = append(candidates, decode[messages.DeliveryBody](t, e).Match.Candidates...)
