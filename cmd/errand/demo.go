@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+
+	"errand/internal/sandbox"
 )
 
 // withDemo has the commands that the build tag nodemo removes.
@@ -20,7 +22,7 @@ type withDemo struct {
 //
 //	installation ─► NATS, streams, sandbox, the programs
 //	scenario     ─► the requests, and their expected outcomes
-//	demoView     ─► what is shown: lines, a bar, a table
+//	demoView     ─► what is shown: lines, a table
 type demo struct {
 	Stay    bool   `help:"Keep running until Ctrl-C, and say what to try next."`
 	NATSURL string `name:"nats-url" placeholder:"URL" xor:"broker" help:"Use this NATS server, which must not be in use."`
@@ -64,7 +66,6 @@ func (d *demo) Run(ctx context.Context, c console) (err error) {
 	s := newScenario(time.Now())
 	view := newDemoView(c, s)
 	err = d.play(h, s, view)
-	view.finish()
 	switch {
 	case ctx.Err() != nil:
 		return errors.New("interrupted before the end")
@@ -74,7 +75,7 @@ func (d *demo) Run(ctx context.Context, c console) (err error) {
 	if err != nil {
 		return err
 	}
-	problems := s.check(h.oracle(ctx))
+	problems := s.check(h.box.Oracle(sandbox.Query{Summary: true}))
 	view.printSummary(h, problems)
 	if len(problems) > 0 {
 		return fmt.Errorf("%d results were not as expected", len(problems))

@@ -3,14 +3,11 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"slices"
 	"sync"
 	"time"
@@ -29,7 +26,8 @@ type installation struct {
 	ctx      context.Context // ends with the demo, and when a part fails
 	broker   broker
 	nats     string // URL
-	sandbox  string // base URL
+	box      *sandbox.Sandbox
+	sandbox  string // its base URL
 	cleanups []func()
 
 	mu     sync.Mutex
@@ -67,13 +65,13 @@ func (d *demo) open(ctx context.Context, log zerolog.Logger) (_ *installation, e
 	}
 	// The programs end before the sandbox that they call, and both before the NATS server.
 	below, endBelow := context.WithCancel(context.WithoutCancel(ctx))
-	serving := make(chan string, 1)
+	serving := make(chan struct{})
 	h.runPart(end, endBelow, "sandbox", func() error {
 		return sandbox.Serve(below, "127.0.0.1:0", sandbox.Options{ChecksumSecret: demoChecksum, Settings: demoSettings(), Seed: 1},
-			func(base string) { serving <- base })
+			func(s *sandbox.Sandbox, base string) { h.box, h.sandbox = s, base; close(serving) })
 	})
 	select {
-	case h.sandbox = <-serving:
+	case <-serving:
 	case <-ctx.Done():
 		return nil, errors.Join(h.fault(), context.Cause(ctx))
 	}
@@ -204,62 +202,4 @@ func unused(ctx context.Context, js jetstream.JetStream) error {
 		}
 	}
 	return nil
-}
-
-// oracle is the sandbox's record of what was really done.
-type oracle struct {
-	Calls  map[string]int `json:"calls"`
-	Enroll struct {
-		Accepted   int `json:"accepted"`
-		TwiceCount int `json:"twice_count"`
-	} `json:"enroll"`
-	Mail struct {
-		Recipients int `json:"recipients"`
-		Largest    int `json:"largest"`
-		TwiceCount int `json:"twice_count"`
-	} `json:"mail"`
-	Callbacks struct {
-		Delivered int `json:"delivered"`
-	} `json:"callbacks"`
-}
-
-func (h *installation) oracle(ctx context.Context) (t oracle, err error) {
-	err = h.ask(ctx, http.MethodGet, "/_sandbox/oracle?summary=1", nil, &t)
-	return t, err
-}
-
-// addFault makes the sandbox fail as fault says.
-func (h *installation) addFault(ctx context.Context, fault sandbox.Fault) error {
-	return h.ask(ctx, http.MethodPost, "/_sandbox/faults", fault, nil)
-}
-
-// decide has the payer of an order number decide.
-func (h *installation) decide(ctx context.Context, order, decision string) error {
-	return h.ask(ctx, http.MethodPost, "/_sandbox/decide", map[string]string{"order_number": order, "decision": decision}, nil)
-}
-
-func (h *installation) ask(ctx context.Context, method, path string, body, answer any) error {
-	var text bytes.Buffer
-	if body != nil {
-		if err := json.NewEncoder(&text).Encode(body); err != nil {
-			return err
-		}
-	}
-	request, err := http.NewRequestWithContext(ctx, method, h.sandbox+path, &text)
-	if err != nil {
-		return err
-	}
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
-	response, err := client.Do(request)
-	if err != nil {
-		return fmt.Errorf("sandbox: %w", err)
-	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("sandbox: %s %s: %s", method, path, response.Status)
-	}
-	if answer == nil {
-		return nil
-	}
-	return json.NewDecoder(response.Body).Decode(answer)
 }

@@ -5,18 +5,16 @@ package main
 import (
 	"fmt"
 	"strconv"
-	"strings"
 
 	"errand/pkg/messages"
 )
 
-// demoView shows the scenario: a line for each event, and a bar or a line now and then for the deliveries of the big message.
+// demoView shows the scenario: a line for each event, and now and then one for the deliveries of the big message.
 type demoView struct {
 	*lines
 	scenario *scenario
 	many     *demoRequest
-	drawn    bool // the last line is the bar
-	reported int  // deliveries of the big message in the last line about them
+	reported int // deliveries of the big message in the last line about them
 }
 
 func newDemoView(c console, s *scenario) *demoView {
@@ -25,66 +23,21 @@ func newDemoView(c console, s *scenario) *demoView {
 	return v
 }
 
-// show shows one event, after the scenario has observed it.
-func (v *demoView) show(e event) {
-	if to, ours := v.scenario.recipient(e); ours && isMany(to) {
-		v.progress(e)
-		return
-	}
-	v.clear()
-	fmt.Fprintln(v.out, v.line(e))
-	v.draw()
-}
-
-// every is the number of deliveries per line without a bar.
+// every is the number of deliveries of the big message per line.
 const every = 500
 
-func (v *demoView) progress(e event) {
+// show shows one event, after the scenario has observed it.
+func (v *demoView) show(e event) {
+	if to, ours := v.scenario.recipient(e); !ours || !isMany(to) {
+		fmt.Fprintln(v.out, v.line(e))
+		return
+	}
 	n := v.many.got.delivered + v.many.got.bounced
-	switch {
-	case v.redraws:
-		if n%25 == 0 || n == manyPeople {
-			v.draw()
-		}
-	case n >= v.reported+every && n <= manyPeople:
+	if n >= v.reported+every && n <= manyPeople {
 		v.reported = n
 		fmt.Fprintf(v.out, "%s  %s  %s  %s of %s, bounced %d\n", e.at.Local().Format("15:04:05.000"),
 			pad(string(messages.Delivery)+".*", v.kind), pad(v.many.id, v.id), thousands(n), thousands(manyPeople), v.many.got.bounced)
 	}
-}
-
-// draw draws the bar into the last line of a terminal.
-func (v *demoView) draw() {
-	if !v.redraws {
-		return
-	}
-	v.clear()
-	got := v.many.got
-	text := fmt.Sprintf("%s  batches %s %d/%d  deliveries %s %s/%s, bounced %d", v.many.id,
-		bar(got.batches, manyBatches, manyBatches), got.batches, manyBatches,
-		bar(got.delivered+got.bounced, manyPeople, 20), thousands(got.delivered+got.bounced), thousands(manyPeople), got.bounced)
-	if shown := []rune(text); len(shown) >= v.width {
-		text = string(shown[:max(0, v.width-1)]) // a line that wraps cannot be redrawn
-	}
-	fmt.Fprint(v.out, v.paint(bold, text))
-	v.drawn = true
-}
-
-func (v *demoView) clear() {
-	if v.drawn {
-		fmt.Fprint(v.out, "\r\x1b[K")
-		v.drawn = false
-	}
-}
-
-// finish ends the bar.
-func (v *demoView) finish() {
-	if v.redraws {
-		v.draw()
-		fmt.Fprintln(v.out)
-		v.drawn = false
-	}
-	v.redraws = false // from now on, lines
 }
 
 // printSummary shows the table, the unexpected results, and where to look.
@@ -138,12 +91,6 @@ or make the email service cut the connection after accepting a message, then pub
     nats --server %[5]s stream ls
 
 `, to, v.many.id, v.scenario.requests[0].id, h.sandbox, withoutCredentials(h.nats))
-}
-
-// bar shows part of whole as a bar of width characters.
-func bar(part, whole, width int) string {
-	full := min(width, part*width/max(1, whole))
-	return strings.Repeat("█", full) + strings.Repeat("░", width-full)
 }
 
 // thousands formats n with a comma between every three digits.

@@ -7,24 +7,10 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"errand/docs/schemas"
 	"errand/internal/bus"
 	"errand/pkg/messages"
 )
-
-// states are the states of each operation's events. The service chooses the states of applications and deductions.
-var states = map[messages.Operation][]messages.State{
-	messages.Enroll: {messages.Started, messages.Deferred, messages.Succeeded, messages.Failed, messages.Uncertain, messages.Resolved,
-		messages.Reopened, messages.Erased},
-	messages.Transactions: {messages.Page, messages.Listed, messages.Failed, messages.Reopened, messages.Erased, messages.Marked, "turn"},
-	messages.Callback:     {messages.Received},
-	messages.Send: {messages.Started, messages.Deferred, messages.Accepted, messages.Partial, messages.Failed, messages.Uncertain,
-		messages.Resolved, messages.Reopened, messages.Erased},
-	messages.Batch:   {messages.Started, messages.Deferred, messages.Accepted, messages.Refused, messages.Uncertain, messages.Erased},
-	messages.Account: {messages.Reported, messages.Failed, messages.Reopened, messages.Erased},
-	messages.Delivery: {messages.Delivered, messages.Deferred, messages.Bounced, messages.Unknown, messages.Summary, messages.Overdue,
-		messages.Erased},
-	messages.Log: {messages.Sent, messages.Marked, "turn"},
-}
 
 // badPattern says why no event can match a pattern, "" if one can.
 func badPattern(pattern string) string {
@@ -43,23 +29,23 @@ func badPattern(pattern string) string {
 	if len(tokens) < 3 || tokens[0] == "dead" || tokens[2] == "*" || tokens[2] == ">" {
 		return ""
 	}
-	for _, op := range []messages.Operation{messages.Application, messages.Deduction} {
-		if messages.PatternsOverlap(tokens[0]+"."+tokens[1], string(op)) {
+	var known []string
+	subjects, _ := schemas.Subjects() // they are in the program
+	for _, subject := range append(subjects, "mandate.transactions.turn", "mail.log.turn") {
+		parts := strings.Split(subject, ".")
+		switch {
+		case !messages.PatternsOverlap(tokens[0]+"."+tokens[1], parts[0]+"."+parts[1]):
+		case len(parts) == 2: // the service chooses the states
 			return ""
+		case parts[2] != "requested":
+			known = append(known, parts[2])
 		}
 	}
-	var known []messages.State
-	for op, list := range states {
-		domain, operation, _ := strings.Cut(string(op), ".")
-		if messages.PatternsOverlap(tokens[0]+"."+tokens[1], domain+"."+operation) {
-			known = append(known, list...)
-		}
-	}
-	if slices.Contains(known, messages.State(tokens[2])) {
+	if slices.Contains(known, tokens[2]) {
 		return ""
 	}
 	slices.Sort(known)
-	return fmt.Sprintf("matches no event: %s.%s has the states %s", tokens[0], tokens[1], joined(slices.Compact(known)))
+	return fmt.Sprintf("matches no event: %s.%s has the states %s", tokens[0], tokens[1], strings.Join(slices.Compact(known), ", "))
 }
 
 // meant suggests another pattern for one that is too short or too long.

@@ -53,7 +53,7 @@ func (s *standIn) Run(ctx context.Context, c console) error {
 			fmt.Fprintln(c.errs, time.Now().Format(time.TimeOnly)+"  "+fmt.Sprintf(format, args...))
 		}
 	}
-	err := sandbox.Serve(ctx, s.Addr, options, func(base string) { s.greet(c, base) })
+	err := sandbox.Serve(ctx, s.Addr, options, func(_ *sandbox.Sandbox, base string) { s.greet(c, base) })
 	if listen, ok := errors.AsType[*net.OpError](err); ok && listen.Op == "listen" {
 		return invalid("SANDBOX_ADDR", "%s", listen.Error())
 	}

@@ -17,8 +17,8 @@ const defaultAddr = "127.0.0.1:8085"
 const shutdownGrace = 5 * time.Second
 
 // Serve serves a new sandbox on addr ("" is defaultAddr) until ctx ends, which is not an error. ready, if not nil, is called
-// with the base URL once calls are accepted.
-func Serve(ctx context.Context, addr string, o Options, ready func(url string)) error {
+// with it and its base URL once calls are accepted.
+func Serve(ctx context.Context, addr string, o Options, ready func(s *Sandbox, url string)) error {
 	listener, err := net.Listen("tcp", cmp.Or(addr, defaultAddr))
 	if err != nil {
 		return fmt.Errorf("sandbox: %w", err)
@@ -29,7 +29,7 @@ func Serve(ctx context.Context, addr string, o Options, ready func(url string)) 
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	if ready != nil {
-		ready("http://" + listener.Addr().String())
+		ready(s, "http://" + listener.Addr().String())
 	}
 	select {
 	case err := <-served:

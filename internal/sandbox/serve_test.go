@@ -15,7 +15,7 @@ func TestServeListensUntilItsContextEnds(t *testing.T) {
 	ctx, stop := context.WithCancel(context.Background())
 	ready, ended := make(chan string, 1), make(chan error, 1)
 	go func() {
-		ended <- Serve(ctx, "127.0.0.1:0", strictOptions(), func(url string) { ready <- url })
+		ended <- Serve(ctx, "127.0.0.1:0", strictOptions(), func(_ *Sandbox, url string) { ready <- url })
 	}()
 	url := <-ready
 	response, err := http.Get(url + "/_sandbox/help")
