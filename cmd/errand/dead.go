@@ -2,11 +2,11 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"errand/internal/oncall/inspect"
@@ -85,11 +85,11 @@ Examples:
 
 // Run shows it.
 func (d *deadShow) Run(ctx context.Context, c console) error {
-	if !messages.IsID(d.Name) {
+	if !messages.IsID(strings.TrimPrefix(d.Name, inspect.BySequence)) {
 		return invalid("ID", "must be a sequence or a request id, got %q", d.Name)
 	}
 	return d.read(ctx, d.NATS, "dead", c, func(b broker, c console, now time.Time) error {
-		letters, err := b.reader().DeadLetter(ctx, d.Name, now)
+		letters, err := b.reader().DeadLettersOf(ctx, d.Name)
 		if err != nil {
 			return err
 		}
@@ -114,9 +114,5 @@ func writeDeadLetter(c console, d inspect.DeadLetter, now time.Time) {
 	for _, name := range slices.Sorted(maps.Keys(d.Event.Headers)) {
 		fmt.Fprintf(c.out, "%s: %s\n", printable(name), printable(d.Event.Headers[name]))
 	}
-	body := printable(string(d.Event.Message.Data))
-	if json.Valid(d.Event.Message.Data) {
-		body = pretty(d.Event.Message.Data)
-	}
-	fmt.Fprintf(c.out, "\n%s\n", body)
+	fmt.Fprintf(c.out, "\n%s\n", pretty(d.Event.Message.Data))
 }

@@ -109,11 +109,11 @@ func value(text string, isText bool) []byte {
 	return literal(text)
 }
 
-func literal(text string) []byte {
+func literal(v any) []byte {
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)
 	encoder.SetEscapeHTML(false)
-	_ = encoder.Encode(text) // a string always encodes
+	_ = encoder.Encode(v) // our values always encode
 	return bytes.TrimRight(b.Bytes(), "\n")
 }
 

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -103,16 +102,11 @@ func (f format) show(c console, l listing) {
 
 // encoded returns a value as JSON that cannot control a terminal.
 func encoded(v any, indent bool) string {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
+	text := literal(v)
 	if indent {
-		e.SetIndent("", "  ")
+		return pretty(text)
 	}
-	if err := e.Encode(v); err != nil { // our values always encode
-		return fmt.Sprintf("%q", err.Error())
-	}
-	return escaped(strings.TrimRight(b.String(), "\n"))
+	return escaped(string(text))
 }
 
 // table writes rows under a head, in columns as wide as needed. If the last column does not fit a terminal, it gets

@@ -97,7 +97,7 @@ func (p *publish) Run(ctx context.Context, c console) error {
 		w := &waiting{b: b, receipt: receipt, published: time.Now(), timeout: p.Timeout, console: c, json: p.Output == "json"}
 		return w.run(ctx)
 	case p.Output == "json":
-		fmt.Fprintln(c.out, compact(receipt))
+		fmt.Fprintln(c.out, encoded(receipt, false))
 	default:
 		fmt.Fprintln(c.out, receipt.RequestID)
 	}

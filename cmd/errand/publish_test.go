@@ -304,7 +304,7 @@ func TestTheExitStatusTellsTheOutcome(t *testing.T) {
 		{"resolved", `{"outcome":"failed"}`, "mail.send ended failed", 1},
 		{"resolved", `{"outcome":"partial"}`, "mail.send ended partial", 3},
 		{"erased", `{"was":{"state":"accepted"}}`, "mail.send was erased: its id is not run again", 1},
-		{"started", `{}`, "no outcome within 1s: started at", 4},
+		{"started", `{}`, "no outcome within 1s: started: a call is under way", 4},
 	} {
 		id := fmt.Sprintf("id%d", i)
 		answer(t, js, "mail.send."+c.state+"."+id, c.body)

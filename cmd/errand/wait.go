@@ -118,7 +118,7 @@ func (w *waiting) show(ctx context.Context, outcome client.Outcome) error {
 		if e.State == messages.Listed {
 			line.Records = &records
 		}
-		fmt.Fprintln(w.console.out, compact(line))
+		fmt.Fprintln(w.console.out, encoded(line, false))
 		return verdict(outcome)
 	}
 	fmt.Fprintln(w.console.out, printable(e.Subject))

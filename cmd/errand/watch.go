@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -75,7 +74,7 @@ func (w *watch) Run(ctx context.Context, c console) error {
 	layout := newLines(c)
 	show := func(e event) { fmt.Fprintln(c.out, layout.line(e)) }
 	if w.JSON {
-		show = func(e event) { fmt.Fprintln(c.out, compact(e.line())) }
+		show = func(e event) { fmt.Fprintln(c.out, encoded(e.line(), false)) }
 	}
 	if w.Exit {
 		return ended(ctx, f.history(ctx, w.Last, show))
@@ -115,13 +114,4 @@ func (e event) line() eventLine {
 		line.Headers[name] = strings.Join(values, ", ")
 	}
 	return line
-}
-
-// compact returns a value as one line of JSON.
-func compact(v any) string {
-	var b bytes.Buffer
-	encoder := json.NewEncoder(&b)
-	encoder.SetEscapeHTML(false)
-	_ = encoder.Encode(v) // strings and valid JSON always encode
-	return escaped(strings.TrimRight(b.String(), "\n"))
 }

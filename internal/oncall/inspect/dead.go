@@ -85,27 +85,6 @@ func (r Reader) deadOfOperation(ctx context.Context, op messages.Operation, q Qu
 // ErrNoDeadLetter means that no dead letter has that sequence or request.
 var ErrNoDeadLetter = errors.New("there is no such dead letter: see `errand dead list`")
 
-// DeadLetter returns the dead letters of a request, or the one with a sequence.
-func (r Reader) DeadLetter(ctx context.Context, name string, now time.Time) ([]DeadLetter, error) {
-	if sequence, err := strconv.ParseUint(name, 10, 64); err == nil {
-		if letter, there, err := r.letterAt(ctx, sequence); err != nil || there {
-			return []DeadLetter{letter}, err
-		}
-	}
-	stories, err := r.Stories(ctx, name, now)
-	if err != nil {
-		return nil, err
-	}
-	var letters []DeadLetter
-	for _, s := range stories {
-		letters = append(letters, s.Dead...)
-	}
-	if len(letters) == 0 {
-		return nil, fmt.Errorf("%s: %w", name, ErrNoDeadLetter)
-	}
-	return letters, nil
-}
-
 // ErrAmbiguous says that a number is the sequence of one dead letter and the id of another's request.
 var ErrAmbiguous = errors.New("is the sequence of one dead letter and the request id of another: say " + BySequence +
 	" and the sequence of the one that is meant")

@@ -51,7 +51,7 @@ func TestAnswersAreRightAmongManyRequests(t *testing.T) {
 			fmt.Sprint(min(1000, waiting))},
 		{"dead list", func() (any, error) { d, err := in.DeadLetters(t.Context(), Query{Limit: 50}); return len(d), err }, "50"},
 		{"dead show", func() (any, error) {
-			d, err := in.DeadLetter(t.Context(), fmt.Sprint("e", 20*(n/40)), now)
+			d, err := in.DeadLettersOf(t.Context(), fmt.Sprint("e", 20*(n/40)))
 			return len(d), err
 		}, "1"},
 		{"find an order number", func() (any, error) {

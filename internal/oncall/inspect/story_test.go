@@ -85,11 +85,11 @@ func TestAStoryHasBatchesDeliveriesAndDeadLetters(t *testing.T) {
 		s.Dead[0].Sequence != 3 {
 		t.Errorf("its dead letter is %+v", s.Dead)
 	}
-	letters, err := in.DeadLetter(t.Context(), "n", time.Now())
+	letters, err := in.DeadLettersOf(t.Context(), "n")
 	if !errors.Is(err, ErrNoDeadLetter) { // nothing is known of such a request
 		t.Errorf("of a request without events: %v, %v", letters, err)
 	}
-	letters, err = in.DeadLetter(t.Context(), "2", time.Now())
+	letters, err = in.DeadLettersOf(t.Context(), "2")
 	if err != nil || len(letters) != 1 || letters[0].RequestID != "n" {
 		t.Errorf("by its sequence: %+v, %v", letters, err)
 	}
