@@ -29,7 +29,7 @@ func Serve(ctx context.Context, addr string, o Options, ready func(s *Sandbox, u
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	if ready != nil {
-		ready(s, "http://" + listener.Addr().String())
+		ready(s, "http://"+listener.Addr().String())
 	}
 	select {
 	case err := <-served:
