@@ -1,6 +1,7 @@
 package consumer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -69,6 +70,12 @@ func (c *Consumer[R]) answer(ctx context.Context, d *delivery[R]) (h *history.Hi
 	if err := c.findReopened(ctx, d); err != nil {
 		return nil, ending{id: d.ids[0]}, err
 	}
+	if d.Delivered > 1 {
+		if h, err = c.reported(ctx, d); h != nil {
+			end, err = c.ending(ctx, h, messages.Event{}, err)
+			return h, end, err
+		}
+	}
 	var ev messages.Event
 	why := c.refusal(d)
 	for i, id := range d.ids {
@@ -93,6 +100,26 @@ func (c *Consumer[R]) answer(ctx context.Context, d *delivery[R]) (h *history.Hi
 	}
 	end, err = c.ending(ctx, h, ev, err)
 	return h, end, err
+}
+
+// reported returns the history under which an earlier delivery reported a request whose id another one has, with its
+// *history.AlreadyDoneError, or nil: what has become of that id since is not for this one, unless its data was erased.
+func (c *Consumer[R]) reported(ctx context.Context, d *delivery[R]) (*history.History, error) {
+	for _, id := range d.ids[len(d.ids)-queueIDs:] {
+		h := c.history(d, id)
+		_, err := h.Read(ctx)
+		if _, ok := errors.AsType[*history.AlreadyDoneError](err); ok && len(d.ids) > queueIDs {
+			last, unread := c.Log.Last(ctx, c.op.Name, c.op.Name.Filter(d.ids[0]))
+			if unread == nil && messages.StateOf(last.Subject) == messages.Erased {
+				return nil, nil
+			}
+			return h, cmp.Or(unread, err)
+		}
+		if _, ok := errors.AsType[*history.ConflictError](err); !ok {
+			return nil, nil
+		}
+	}
+	return nil, nil
 }
 
 // notRun is the final event of a request that is not run, or no longer, by what was done for it.
