@@ -61,18 +61,22 @@ func unanswered[R any](c *attempt.Caller, r attempt.Request[R], err error) (mess
 	if !ok {
 		return messages.Event{}, err
 	}
-	body := &messages.FailedBody{Reason: messages.Reason(failed.Reason), Message: failed.Message, HTTPStatus: failed.Status,
-		Fields: failed.Fields, Fingerprint: r.History.Fingerprint}
-	final := failed.Fate == clients.Refused || failed.Reason == string(messages.ReasonBadAnswer)
-	if now := time.Now(); !final && now.Before(r.GiveUpAt) {
-		wait := c.Policy.Defer(now.Sub(r.Published) / 4) // half as long again each time
-		if failed.Fate == clients.Held {
-			wait = c.Policy.Max // it stays in its queue while the hold lasts
-		}
-		return messages.Event{}, &history.RetryLaterError{At: retry.NotBefore(max(wait, retry.Asked(err)), r.GiveUpAt, c.Timeout), Cause: failed}
+	if failed.Fate == clients.Refused || failed.Reason == string(messages.ReasonBadAnswer) {
+		return r.History.Event(messages.Failed, &messages.FailedBody{Reason: messages.Reason(failed.Reason), Message: failed.Message,
+			HTTPStatus: failed.Status, Fields: failed.Fields, Fingerprint: r.History.Fingerprint}), nil
 	}
-	if !final {
-		body.Reason, body.Message = messages.ReasonUnavailable, fmt.Sprintf("given up after %s", messages.Time{Time: r.GiveUpAt})
+	wait := c.Policy.Defer(time.Since(r.Published) / 4) // half as long again each time
+	if failed.Fate == clients.Held {
+		wait = c.Policy.Max // it stays in its queue while the hold lasts
 	}
-	return r.History.Event(messages.Failed, body), nil
+	return later(c, r, failed, max(wait, retry.Asked(err)))
+}
+
+// later has a read come back after a wait, until it is given up.
+func later[R any](c *attempt.Caller, r attempt.Request[R], why *clients.Error, wait time.Duration) (messages.Event, error) {
+	if time.Now().Before(r.GiveUpAt) {
+		return messages.Event{}, &history.RetryLaterError{At: retry.NotBefore(wait, r.GiveUpAt, c.Timeout), Cause: why}
+	}
+	return r.History.Event(messages.Failed, &messages.FailedBody{Reason: messages.ReasonUnavailable, HTTPStatus: why.Status,
+		Message: fmt.Sprintf("given up after %s", messages.Time{Time: r.GiveUpAt}), Fields: why.Fields, Fingerprint: r.History.Fingerprint}), nil
 }

@@ -2,29 +2,35 @@ package query
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"time"
 
 	"errand/internal/history"
+	"errand/internal/requests/admission"
 	"errand/internal/requests/attempt"
 	"errand/pkg/clients"
 	"errand/pkg/clients/mandate"
 	"errand/pkg/messages"
 )
 
-// errStopping is why a listing waits that could go on.
-var errStopping = errors.New("query: the program ends between two pages")
+// Why a listing waits that could go on.
+var (
+	errStopping = errors.New("query: the program ends between two pages")
+	errCrowded  = &clients.Error{Operation: string(messages.Transactions), Fate: clients.Busy, Reason: clients.ReasonBusy,
+		Message: "other long listings are read first"}
+)
 
 // Transactions lists mandate transactions.
 type Transactions struct {
 	Upstream     *mandate.Client
 	Caller       *attempt.Caller
 	WithoutPayer bool // events hold nothing of the payers
+
+	long admission.Share // calls of listings beyond their first page
 }
 
-// Handle answers one listing request. A listing that was interrupted or deferred continues with the page after the last
-// one published. Each page says until when its worker continues: of two workers that list the same id, one waits.
+// Handle answers one listing request. One that was interrupted or deferred, or made room for others, continues with the page
+// after the last one published. Each page says until when its worker continues: of two workers that list the same id, one waits.
 func (q *Transactions) Handle(ctx context.Context, r attempt.Request[messages.TransactionsRequest]) (messages.Event, error) {
 	h := r.History
 	last := messages.TransactionsPage{More: true} // none was published
@@ -39,11 +45,14 @@ func (q *Transactions) Handle(ctx context.Context, r attempt.Request[messages.Tr
 	h.Attempt++
 	filter := mandate.Filter{OrderNumber: r.Body.OrderNumber, Status: r.Body.Status,
 		ExchangeReferenceNumber: r.Body.ExchangeReferenceNumber, PayerEmail: r.Body.PayerEmail}
-	var before []json.RawMessage // records of the page before, if this delivery read it
-	for last.More && (r.Body.MaxPages == 0 || last.Page < r.Body.MaxPages) {
-		if before != nil && q.Caller.Stopping() {
-			return messages.Event{}, &history.RetryLaterError{At: time.Now(), Cause: errStopping}
-		}
+	more := func() bool { return last.More && (r.Body.MaxPages == 0 || last.Page < r.Body.MaxPages) }
+	share := share{Transactions: q}
+	defer share.free()
+	var waits error
+	if last.Page > 0 && more() {
+		waits = share.next()
+	}
+	for before := last.Records; waits == nil && more(); {
 		page, err := read(ctx, q.Caller, r, func(ctx context.Context) (mandate.Page, error) {
 			return q.Upstream.TransactionsPage(ctx, filter, last.Page+1, before)
 		})
@@ -51,17 +60,57 @@ func (q *Transactions) Handle(ctx context.Context, r attempt.Request[messages.Tr
 			return unanswered(q.Caller, r, q.shown(err, filter))
 		}
 		before = page.Records
-		records := page.Records
+		last = messages.TransactionsPage{Page: page.Number, Records: page.Records, Total: last.Total + len(page.Records), More: page.More,
+			Fingerprint: h.Fingerprint, Deadline: messages.Time{Time: time.Now()}}
 		if q.WithoutPayer {
-			records = messages.WithoutPayers(records)
+			last.Records = messages.WithoutPayers(page.Records)
 		}
-		last = messages.TransactionsPage{Page: page.Number, Records: records, Total: last.Total + len(page.Records), More: page.More,
-			Fingerprint: h.Fingerprint, Deadline: q.Caller.Deadline()}
+		if more() {
+			if waits = share.next(); waits == nil {
+				last.Deadline = q.Caller.Deadline()
+			}
+		}
 		if err := h.Store(ctx, messages.Page, &last); err != nil {
 			return messages.Event{}, err
 		}
 	}
+	switch {
+	case waits == errCrowded: // the fewer pages it has had, the sooner it is back
+		return later(q.Caller, r, errCrowded, min(q.Caller.Policy.Max, time.Duration(last.Page)*q.Caller.Policy.Max/10))
+	case waits != nil:
+		return messages.Event{}, waits
+	}
 	return h.Event(messages.Listed, &messages.TransactionsListed{Pages: last.Page, Total: last.Total, Fingerprint: h.Fingerprint}), nil
+}
+
+// share is one listing's share of the calls of long ones.
+type share struct {
+	*Transactions
+	taken   bool
+	refused int // how many others had been, then
+}
+
+// enough is how many others are refused before a listing frees its share. Each of them is back some seconds later: while few
+// are, the share would be idle until then.
+const enough = 10
+
+// next returns why the next page has to wait, if it does.
+func (s *share) next() error {
+	switch {
+	case s.Caller.Stopping():
+		return &history.RetryLaterError{At: time.Now(), Cause: errStopping}
+	case s.taken && s.long.Refused()-s.refused >= enough, !s.taken && !s.long.Try(1, cap(s.Caller.Slots)/2):
+		return errCrowded
+	case !s.taken:
+		s.taken, s.refused = true, s.long.Refused()
+	}
+	return nil
+}
+
+func (s *share) free() {
+	if s.taken {
+		s.long.Free(1)
+	}
 }
 
 // shown is what an event may say about a listing that failed.
