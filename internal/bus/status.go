@@ -34,6 +34,9 @@ type ProgramStatus struct {
 	Started messages.Time `json:"started"`
 	Faults  []string      `json:"faults"` // why it is not ready, without holds
 	Holds   []Hold        `json:"holds"`
+	Notes   []string      `json:"notes,omitempty"` // what it says though it can work
+	// Duplicates are the last requests that have two applications in the transaction list, as far as this process saw.
+	Duplicates []string `json:"duplicates,omitempty"`
 	// NotStored are the streams that do not store what the program writes, and why; Faults has them too.
 	NotStored map[string]string `json:"not_stored,omitempty"`
 	// ReadThrough is up to when a poller has published its list; nil before its first complete reading.

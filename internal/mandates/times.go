@@ -20,7 +20,7 @@ type Times struct {
 	Zone   *time.Location // as configured
 	Client *mandate.Client
 	Policy retry.Policy
-	Last   func(ctx context.Context, op messages.Operation, filter string) (history.Entry, error) // the log's
+	Last   func(ctx context.Context, op messages.Operation, filter string) (history.Entry, error) // the log's; nil: nothing is learned
 	Logger zerolog.Logger
 
 	mu      sync.Mutex
@@ -107,7 +107,7 @@ func (t *Times) due() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Now()
-	if now.Before(t.again) {
+	if t.Last == nil || now.Before(t.again) {
 		return false
 	}
 	t.again = now.Add(retry.LearnOffset)

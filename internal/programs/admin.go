@@ -30,6 +30,7 @@ type readiness struct {
 	mu       sync.Mutex
 	starting string // what the program still waits for; "" when it is running
 	checks   []func() string
+	notes    []func() string
 	paused   string // which queues are, and until when
 	holds    []operationHold
 }
@@ -53,6 +54,25 @@ func (r *readiness) add(check func() string) {
 	r.checks = append(r.checks, check)
 }
 
+// note adds what there is to say while the program can work; it returns "" for nothing.
+func (r *readiness) note(says func() string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.notes = append(r.notes, says)
+}
+
+// noted lists what there is to say now.
+func (r *readiness) noted() (out []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, says := range r.notes {
+		if text := says(); text != "" {
+			out = append(out, text)
+		}
+	}
+	return out
+}
+
 // addHold adds an operation's hold: while it lasts, the program cannot work.
 func (r *readiness) addHold(op messages.Operation, h *hold.Hold) {
 	r.mu.Lock()
@@ -69,9 +89,10 @@ func (r *readiness) pauses(which string) {
 
 // says is what /readyz answers while the program can work.
 func (r *readiness) says() string {
+	lines := append([]string{"ready"}, r.noted()...)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return strings.TrimSpace("ready\n" + r.paused)
+	return strings.TrimSpace(strings.Join(append(lines, r.paused), "\n"))
 }
 
 // held lists all holds, active or not.
@@ -197,7 +218,7 @@ const adminPage = `<!doctype html>
 func (r *runtime) status() bus.ProgramStatus {
 	host, _ := os.Hostname() // "" says as little as a wrong one
 	s := bus.ProgramStatus{Program: r.name, Host: host, Version: Version(), Started: messages.Time{Time: r.started},
-		Faults: append([]string{}, r.ready.others()...), Holds: []bus.Hold{}}
+		Faults: append([]string{}, r.ready.others()...), Holds: []bus.Hold{}, Notes: r.ready.noted(), Duplicates: r.metrics.transactions.twice()}
 	if !r.onDemand { // the next call shows whether it is stored now
 		s.NotStored = map[string]string{}
 		for stream, why := range r.publisher.Faults() {

@@ -79,6 +79,7 @@ func (p *MandateConsumer) Run(ctx context.Context) error {
 		return err
 	})
 	times := &mandates.Times{Zone: zone, Client: api, Policy: p.policy(), Last: store.Last, Logger: r.log}
+	r.ready.note(times.Differs)
 	list := &mandates.List{Client: api, Policy: p.policy(), Stop: caller.Stop, Settle: p.ListSettle, Times: times}
 	settings := p.settings(r, store)
 	enrollments := consumer.New(settings, bus.NewPull(r.nc, found.Queues[bus.EnrollQueue.Name]), enrollHold,

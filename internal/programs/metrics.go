@@ -20,7 +20,7 @@ type metrics struct {
 	calls        *prometheus.HistogramVec
 	deliveries   *prometheus.CounterVec
 	matched      *prometheus.CounterVec
-	transactions transactionMetrics
+	transactions *transactionMetrics
 	readSince    atomic.Int64 // when the last complete sweep began, nanoseconds since 1970; 0 before the first
 	queues       *queueMetrics
 	streams      *streamMetrics

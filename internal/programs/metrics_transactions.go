@@ -1,6 +1,8 @@
 package programs
 
 import (
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -13,10 +15,14 @@ import (
 type transactionMetrics struct {
 	events, lookUps *prometheus.CounterVec
 	late            *prometheus.GaugeVec
+	duplicates      prometheus.Counter
+
+	mu   sync.Mutex
+	last []string // requests with duplicates
 }
 
-func newTransactionMetrics() transactionMetrics {
-	return transactionMetrics{
+func newTransactionMetrics() *transactionMetrics {
+	return &transactionMetrics{
 		lookUps: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "errand_lookups_total",
 			Help: "Looks at single enrollments in the transaction list, by what caused them."}, []string{"by"}),
 		late: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "errand_lookups_late_seconds",
@@ -24,6 +30,8 @@ func newTransactionMetrics() transactionMetrics {
 		events: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "errand_transactions_total",
 			Help: "Transaction events published, by kind (application, deduction) and by the confidence of their match to a request."},
 			[]string{"kind", "confidence"}),
+		duplicates: prometheus.NewCounter(prometheus.CounterOpts{Name: "errand_mandate_duplicates_total",
+			Help: "Requests that have two applications in the transaction list: their payers may be enrolled twice."}),
 	}
 }
 
@@ -35,15 +43,36 @@ func (m *metrics) ofTransactions() {
 		t.lookUps.WithLabelValues(string(by))
 		t.late.WithLabelValues(string(by))
 	}
-	m.registry.MustRegister(t.lookUps, t.late, t.events, m.lag("errand_transactions_lag_seconds",
+	m.registry.MustRegister(t.lookUps, t.late, t.events, t.duplicates, m.lag("errand_transactions_lag_seconds",
 		"Time since the beginning of the last complete look at the transaction list, or since the start; it grows during a look."))
 }
 
-func (t transactionMetrics) published(kind messages.TransactionKind, c messages.Confidence) {
+func (t *transactionMetrics) published(kind messages.TransactionKind, c messages.Confidence) {
 	t.events.WithLabelValues(string(kind), string(c)).Inc()
 }
 
-func (t transactionMetrics) lookedUp(by messages.TransactionBy, late time.Duration) {
+func (t *transactionMetrics) lookedUp(by messages.TransactionBy, late time.Duration) {
 	t.lookUps.WithLabelValues(string(by)).Inc()
 	t.late.WithLabelValues(string(by)).Set(late.Seconds())
+}
+
+// maxDuplicates is how many of them status names.
+const maxDuplicates = 10
+
+// duplicate counts and logs a request that has two applications.
+func (r *runtime) duplicate(request string) {
+	t := r.metrics.transactions
+	t.duplicates.Inc()
+	r.log.Warn().Str("request_id", request).Msg("the transaction list has two applications for one request: its payer may be enrolled twice")
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.last = append(t.last, request)
+	t.last = t.last[max(0, len(t.last)-maxDuplicates):]
+}
+
+// twice are the last requests that have two applications.
+func (t *transactionMetrics) twice() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Clone(t.last)
 }

@@ -9,6 +9,7 @@ import (
 	"errand/internal/lists/sink"
 	"errand/internal/lists/sweep"
 	"errand/internal/lists/transactions"
+	"errand/internal/mandates"
 	"errand/pkg/clients/mandate"
 )
 
@@ -62,8 +63,10 @@ func (p *TransactionPoller) Run(ctx context.Context) error {
 	read := func(ctx context.Context, number int) (mandate.Page, error) {
 		return api.TransactionsPage(ctx, mandate.Filter{Limit: transactions.MaxPage}, number, nil)
 	}
-	list := transactions.New(transactions.Config{Read: read, Store: store, Enrollments: store, Zone: zone,
-		WithoutPayer: p.EventPayerData == "none", Published: r.metrics.transactions.published})
+	times := &mandates.Times{Zone: zone, Client: api, Policy: p.policy(), Last: store.Last, Logger: r.log}
+	r.ready.note(times.Differs)
+	list := transactions.New(transactions.Config{Read: read, Store: store, Enrollments: store, Times: times,
+		WithoutPayer: p.EventPayerData == "none", Published: r.metrics.transactions.published, Duplicate: r.duplicate, Last: store.Last})
 	s := &sweep.Sweeper[transactions.Record]{List: list, Sink: list, Policy: p.policy(), Logger: r.log, Lag: r.metrics.readThrough,
 		Settings: sweep.Settings{Name: "mandate service (transactions)", Interval: p.Interval, Limit: perPage, Overlap: overlap,
 			RoundEvery: p.FullInterval, Recent: recent, Pace: p.Rate}}

@@ -523,6 +523,8 @@ func TestAlertsSpeakWhenTheyShould(t *testing.T) {
 			`errand_lookups_late_seconds{` + other + `, by="look_up"} 2x30`, `errand_lookups_total{` + other + `, by="look_up"} 0+60x30`}, false},
 		{"ErrandLookUpsLate", "nothing is looked up any longer", []string{`errand_lookups_late_seconds{` + lister + `, by="callback"} 400x30`,
 			`errand_lookups_total{` + lister + `, by="callback"} 60x30`}, false},
+		{"ErrandEnrolledTwice", "one", []string{`errand_mandate_duplicates_total{` + lister + `} 0x28 1 1`}, true},
+		{"ErrandEnrolledTwice", "one long ago", []string{`errand_mandate_duplicates_total{` + lister + `} 1x30`}, false},
 		{"ErrandCallbacksRefused", "the first one", []string{`errand_callbacks_total{` + taker + `, status="503"} 0x28 1 1`}, true},
 		{"ErrandCallbacksRefused", "one in a hundred", []string{`errand_callbacks_total{` + taker + `, status="503"} 0+1x30`,
 			`errand_callbacks_total{` + taker + `, status="200"} 0+99x30`}, false},

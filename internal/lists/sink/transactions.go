@@ -92,9 +92,9 @@ func (t *Transactions) Open(ctx context.Context, op messages.Operation, state me
 	return t.events.Open(ctx, op, state, from, since)
 }
 
-// LastOf returns the last event of an operation and a request in a state, or in any for "*"; a zero one when there is none.
-func (t *Transactions) LastOf(ctx context.Context, op messages.Operation, state messages.State, id string) (history.Entry, error) {
-	return t.events.Last(ctx, op, op.Subject(state, id))
+// Last returns the last event under a filter of an operation; a zero one when there is none.
+func (t *Transactions) Last(ctx context.Context, op messages.Operation, filter string) (history.Entry, error) {
+	return t.events.Last(ctx, op, filter)
 }
 
 // First is the sequence of the oldest event that is kept.

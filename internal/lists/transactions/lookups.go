@@ -43,8 +43,8 @@ type LookUps struct {
 type EnrollmentEvents interface {
 	// Open returns the first event in a state: see mandates.FollowUp.
 	Open(ctx context.Context, op messages.Operation, state messages.State, from uint64, since time.Time) (history.Pending, error)
-	// LastOf returns a request's last event of an operation in a state, "*" for any; a zero one if there is none.
-	LastOf(ctx context.Context, op messages.Operation, state messages.State, id string) (history.Entry, error)
+	// Last returns the last event under a filter of an operation; a zero one if there is none.
+	Last(ctx context.Context, op messages.Operation, filter string) (history.Entry, error)
 }
 
 // Run works until ctx ends. What is open is read from the events.
@@ -82,7 +82,7 @@ func (l *LookUps) open(ctx context.Context, o history.Pending, before, _ time.Du
 		return false, nil // it cannot be looked up
 	}
 	expires := o.At.Add(linkLasts)
-	if at, err := time.ParseInLocation(time.DateTime, succeeded.LinkExpiredAt, l.List.Zone); err == nil {
+	if at, err := time.ParseInLocation(time.DateTime, succeeded.LinkExpiredAt, l.List.Times.Zone); err == nil {
 		expires = at
 	}
 	if o.At.Add(before).After(expires.Add(retry.OpenEnough)) {
@@ -100,12 +100,12 @@ const linkLasts = time.Hour
 
 // application reads whether a request's last published application is decided, and when it was made; zero if unknown.
 func (l *LookUps) application(ctx context.Context, id string) (decided bool, at time.Time, err error) {
-	last, err := l.Events.LastOf(ctx, messages.Application, "*", id)
+	last, err := l.Events.Last(ctx, messages.Application, messages.Application.Subject("*", id))
 	var b messages.TransactionBody
 	if err != nil || last.Sequence == 0 || messages.DecodeEvent(last.Body, &b) != nil {
 		return false, at, err
 	}
-	return mandates.ReadRecord(b.Transaction).Decided() != "", read(b.Transaction, l.List.Zone).At, nil
+	return mandates.ReadRecord(b.Transaction).Decided() != "", read(b.Transaction, l.List.Times).At, nil
 }
 
 // called looks an enrollment up that a callback names, at most once every retry.CallbackEvery: anyone who has the address
@@ -121,7 +121,7 @@ func (l *LookUps) called(ctx context.Context, o history.Pending, before, age tim
 			return false, err
 		}
 	}
-	started, err := l.Events.LastOf(ctx, messages.Enroll, messages.Started, o.ID)
+	started, err := l.Events.Last(ctx, messages.Enroll, messages.Enroll.Subject(messages.Started, o.ID))
 	if err != nil || started.Sequence == 0 {
 		return false, err // its events are gone: the list shows what is new of it
 	}

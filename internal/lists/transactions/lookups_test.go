@@ -15,6 +15,7 @@ import (
 
 	"errand/internal/history"
 	"errand/internal/lists/sweep"
+	"errand/internal/mandates"
 	"errand/internal/retry"
 	"errand/pkg/clients"
 	"errand/pkg/clients/mandate"
@@ -44,11 +45,11 @@ func (c *called) Open(_ context.Context, op messages.Operation, _ messages.State
 	return history.Pending{}, nil
 }
 
-func (c *called) LastOf(_ context.Context, op messages.Operation, _ messages.State, id string) (history.Entry, error) {
+func (c *called) Last(_ context.Context, op messages.Operation, filter string) (history.Entry, error) {
 	if op != messages.Enroll {
 		return history.Entry{}, nil
 	}
-	return history.Entry{Sequence: 1, Body: fmt.Appendf(nil, `{"order_number":"of %s"}`, id)}, nil
+	return history.Entry{Sequence: 1, Body: fmt.Appendf(nil, `{"order_number":"of %s"}`, messages.ParseSubject(filter).ID)}, nil
 }
 
 type transport func() (status int)
@@ -65,7 +66,7 @@ func lookUps(t *testing.T, c *called, answer transport) *LookUps {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &LookUps{List: New(Config{Zone: time.UTC}), Upstream: api,
+	return &LookUps{List: New(Config{Times: &mandates.Times{Zone: time.UTC}}), Upstream: api,
 		Policy: retry.Policy{First: time.Second, Max: 30 * time.Second, Tries: 2}, Events: c, Logger: zerolog.Nop(),
 		Publish: func(context.Context, []sweep.Row[Record]) error { return nil }}
 }

@@ -9,7 +9,7 @@ import (
 
 // find is the record that an event is about.
 func (m *model) find(e messages.Event) *transaction {
-	r := read(e.Body.(*messages.TransactionBody).Transaction, kualaLumpur)
+	r := read(e.Body.(*messages.TransactionBody).Transaction, local)
 	for _, t := range slices.Concat(m.service.rows, m.service.gone) {
 		if t.id == r.identity && (t.kind == "Deduction") == (e.Operation == messages.Deduction) {
 			return t

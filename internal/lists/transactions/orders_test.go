@@ -59,7 +59,7 @@ func (e *enrollments) match(t *testing.T, o *orders, raw string) string {
 	if err := o.update(t.Context(), e); err != nil {
 		t.Fatal(err)
 	}
-	m, err := o.match(t.Context(), e, read(json.RawMessage(raw), time.UTC))
+	m, err := o.match(t.Context(), e, read(json.RawMessage(raw), inUTC))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -203,7 +203,7 @@ func TestAMatchThatCannotBeReadIsAnError(t *testing.T) {
 	e.start("r1", "DD1")
 	e.match(t, o, ofOrder("DD1"))
 	e.err = errors.New("no answer")
-	if _, err := o.match(t.Context(), e, read(json.RawMessage(ofOrder("DD1")), time.UTC)); !errors.Is(err, e.err) {
+	if _, err := o.match(t.Context(), e, read(json.RawMessage(ofOrder("DD1")), inUTC)); !errors.Is(err, e.err) {
 		t.Errorf("match: %v", err)
 	}
 	if err := o.update(t.Context(), e); !errors.Is(err, e.err) {
@@ -262,7 +262,7 @@ func TestTheStatesOfRecordsAreKnownAfterARestart(t *testing.T) {
 		{nil, nil},
 		{[]messages.State{"new", messages.Erased, "approved", "new"}, []messages.State{"new"}},
 	} {
-		l := New(Config{})
+		l := New(Config{Times: inUTC})
 		for _, s := range c.learned {
 			l.learned(s)
 		}
@@ -279,7 +279,7 @@ func TestTheStatesOfRecordsAreKnownAfterARestart(t *testing.T) {
 			t.Errorf("%v (-want +got):\n%s", c.learned, diff)
 		}
 	}
-	l := New(Config{})
+	l := New(Config{Times: inUTC})
 	for i := range 10 * maxStatuses {
 		l.learned(messages.State(fmt.Sprint("failed_ref_", i)))
 	}

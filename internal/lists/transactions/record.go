@@ -33,9 +33,9 @@ var kinds = map[messages.Operation]messages.TransactionKind{
 	messages.Application: messages.ApplicationKind, messages.Deduction: messages.DeductionKind}
 
 // read reads a record; what cannot be read is left out. One without an id, or not an object, is known by its bytes.
-func read(raw json.RawMessage, zone *time.Location) Record {
+func read(raw json.RawMessage, times *mandates.Times) Record {
 	r := mandates.ReadRecord(raw)
-	out := Record{Kind: messages.Application, Raw: raw, identity: cmp.Or(r.ID, string(raw)), At: timeOf(r.CreatedAt, zone),
+	out := Record{Kind: messages.Application, Raw: raw, identity: cmp.Or(r.ID, string(raw)), At: timeOf(r.CreatedAt, times),
 		Status:        cmp.Or(messages.StatusToken(r.Description, json.Number(r.Status)), messages.Unknown),
 		MandateStatus: messages.StatusToken(r.MandateDescription, json.Number(r.MandateStatus)), Order: cmp.Or(r.MandateOrder, r.Order)}
 	if r.Deduction() {
@@ -51,11 +51,9 @@ func read(raw json.RawMessage, zone *time.Location) Record {
 }
 
 // timeOf is when a record was made. A future time counts as unknown: the record would be new for ever.
-func timeOf(text string, zone *time.Location) time.Time {
-	for _, layout := range []string{time.DateTime, time.RFC3339} {
-		if at, err := time.ParseInLocation(layout, text, zone); err == nil && at.Before(time.Now().Add(24*time.Hour)) {
-			return at
-		}
+func timeOf(text string, times *mandates.Times) time.Time {
+	if at, ok := times.At(text); ok && at.Before(time.Now().Add(24*time.Hour)) {
+		return at
 	}
 	return time.Time{}
 }

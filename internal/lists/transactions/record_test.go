@@ -10,10 +10,15 @@ import (
 	"testing"
 	"time"
 
+	"errand/internal/mandates"
 	"errand/pkg/messages"
 )
 
-var kualaLumpur = time.FixedZone("+08", 8*60*60)
+var (
+	kualaLumpur = time.FixedZone("+08", 8*60*60)
+	local       = &mandates.Times{Zone: kualaLumpur}
+	inUTC       = &mandates.Times{Zone: time.UTC}
+)
 
 // A record has the kind, states, order number and time that the service wrote, however it did.
 func TestARecordIsReadWhateverItsShape(t *testing.T) {
@@ -64,7 +69,7 @@ func TestARecordIsReadWhateverItsShape(t *testing.T) {
 		if want.Status == "" {
 			want.Status = messages.Unknown
 		}
-		got := read(json.RawMessage(raw), kualaLumpur)
+		got := read(json.RawMessage(raw), local)
 		if got.Kind != want.Kind || got.Status != want.Status || got.MandateStatus != want.MandateStatus || got.Order != want.Order ||
 			!got.At.Equal(want.At) ||
 			!slices.Equal(got.names, want.names) {
@@ -75,7 +80,7 @@ func TestARecordIsReadWhateverItsShape(t *testing.T) {
 
 // A record is the same one in another state, and another one of another kind. One without an id is known by its bytes.
 func TestARecordIsKnownByItsKindAndID(t *testing.T) {
-	id := func(raw string) string { r := read(json.RawMessage(raw), time.UTC); return fmt.Sprint(r.key()) }
+	id := func(raw string) string { r := read(json.RawMessage(raw), inUTC); return fmt.Sprint(r.key()) }
 	for _, c := range []struct {
 		a, b string
 		same bool
@@ -94,7 +99,7 @@ func TestARecordIsKnownByItsKindAndID(t *testing.T) {
 			t.Errorf("%s and %s are the same record: %t, want %t", c.a, c.b, got, c.same)
 		}
 	}
-	a, b := read(json.RawMessage(`{"id":"1","status":1}`), time.UTC), read(json.RawMessage(`{"id":"1","status":2}`), time.UTC)
+	a, b := read(json.RawMessage(`{"id":"1","status":1}`), inUTC), read(json.RawMessage(`{"id":"1","status":2}`), inUTC)
 	if a.id(a.Status) == b.id(b.Status) || a.id(b.Status) != b.id(b.Status) {
 		t.Error("the id does not name the state alone")
 	}
@@ -116,7 +121,7 @@ func TestAnEventHasTheRecordWithinBounds(t *testing.T) {
 		{`{"id":"1","status":"` + large + `"}`, true, `{}`},
 		{`null`, false, `{}`}, {`"text"`, false, `{}`}, {`[1]`, false, `{}`}, {`7`, true, `{}`}, {``, false, `{}`}, {`{"id":`, false, `{}`},
 	} {
-		r := read(json.RawMessage(c.raw), time.UTC)
+		r := read(json.RawMessage(c.raw), inUTC)
 		e := r.event(messages.TransactionMatch{Confidence: messages.MatchExact, Candidates: []string{"r1"}}, time.Now(), c.withoutPayer)
 		body, _ := e.Body.(*messages.TransactionBody)
 		if string(body.Transaction) != c.want || e.ID != "r1" || body.RequestID != "r1" || body.Match.Candidates != nil {

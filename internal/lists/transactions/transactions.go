@@ -6,6 +6,7 @@
 //	transactions.go  the list as the list and the sink of a sweeper
 //	record.go        a record: its identity, state and event
 //	orders.go        the requests of order numbers
+//	duplicates.go    reports requests that have two applications
 //	lookups.go       looks up single order numbers: of open enrollments, and of enrollments that a callback names
 //
 // A record's meaning is decided in internal/mandates; here it is only named, matched and published.
@@ -18,7 +19,9 @@ import (
 	"iter"
 	"time"
 
+	"errand/internal/history"
 	"errand/internal/lists/sweep"
+	"errand/internal/mandates"
 	"errand/pkg/clients/mandate"
 	"errand/pkg/messages"
 )
@@ -43,16 +46,19 @@ type Learned struct {
 	At     time.Time
 }
 
-// Config is what a List needs. Read, Store, Enrollments and Zone are required.
+// Config is what a List needs. Read, Store, Enrollments and Times are required.
 type Config struct {
 	Read         func(ctx context.Context, page int) (mandate.Page, error)
 	Store        Store
 	Enrollments  Enrollments
-	Zone         *time.Location // of the document's dates
-	WithoutPayer bool           // events hold nothing of the payer
+	Times        *mandates.Times
+	WithoutPayer bool // events hold nothing of the payer
 
 	// Published, if set, is called for each event that was stored.
 	Published func(messages.TransactionKind, messages.Confidence)
+	// Duplicate, if set, is called for a request that has two applications, with the help of Last, the log's.
+	Duplicate func(request string)
+	Last      func(ctx context.Context, op messages.Operation, filter string) (history.Entry, error)
 }
 
 // List is the transaction list, with what the events say of requests. Page may be called while another method is.
@@ -60,6 +66,7 @@ type List struct {
 	Config
 	orders   orders
 	statuses map[messages.State]struct{} // that records were in, as far as is known
+	applied  map[string]applied          // the first application of requests, as far as is remembered; zero if others were reported
 }
 
 var (
@@ -68,7 +75,9 @@ var (
 )
 
 // New makes a List that knows nothing yet.
-func New(c Config) *List { return &List{Config: c, statuses: map[messages.State]struct{}{}} }
+func New(c Config) *List {
+	return &List{Config: c, statuses: map[messages.State]struct{}{}, applied: map[string]applied{}}
+}
 
 // MaxPage is how many bytes a page may have: one record with a large field must not stop the others.
 const MaxPage = 4 << 20
@@ -86,7 +95,7 @@ func (l *List) Page(ctx context.Context, number, _ int) (sweep.Page[Record], err
 func (l *List) rows(records []json.RawMessage) []sweep.Row[Record] {
 	rows := make([]sweep.Row[Record], len(records))
 	for i, raw := range records {
-		r := read(raw, l.Zone)
+		r := read(raw, l.Times)
 		rows[i] = sweep.Row[Record]{ID: r.id(r.Status), Key: r.key(), At: r.At, Item: r}
 	}
 	return rows
@@ -115,6 +124,7 @@ func (l *List) learned(status messages.State) {
 // Learn takes the leadership, and brings what is known of order numbers up to date.
 func (l *List) Learn(ctx context.Context) iter.Seq2[sweep.Stored, error] {
 	return func(yield func(sweep.Stored, error) bool) {
+		l.Times.Learn(ctx)
 		if err := l.orders.update(ctx, l.Enrollments); err != nil {
 			yield(sweep.Stored{}, err)
 			return
@@ -166,6 +176,11 @@ func (l *List) events(ctx context.Context, rows []sweep.Row[Record]) ([]messages
 			return nil, err
 		}
 		events[i] = row.Item.event(match, now, l.WithoutPayer)
+		if l.Duplicate != nil && row.Item.Kind == messages.Application && match.Confidence == messages.MatchExact {
+			if err := l.compare(ctx, events[i].ID, row.Item, events[i].Body.(*messages.TransactionBody)); err != nil {
+				return nil, err
+			}
+		}
 	}
 	return events, nil
 }

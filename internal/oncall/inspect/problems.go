@@ -60,6 +60,8 @@ var ProblemKinds = []ProblemKind{
 	{"backlog", Warning, atQueue, "%s: %d waiting for a worker, the oldest for %s", []string{"ErrandBacklog"}, ""},
 	{"failing", Warning, atRequests, "%s: %d of %d failed in the last %s", []string{"ErrandFailing"}, ""},
 	{"uncertain", Warning, atRequests, "%s: %d ended uncertain in the last hour", []string{"ErrandUncertain"}, ""},
+	{"duplicates", Warning, atRequests, "the transaction list has two applications for %s: its payer may be enrolled twice",
+		[]string{"ErrandEnrolledTwice"}, ""},
 	{"overdue", Info, atRequests, "%d recipients do not show in the sending log, reported in the last hour", []string{"ErrandOverdue"}, ""},
 	{"log_not_read", Critical, atPoller, "the sending log is read up to %s ago", []string{"ErrandNoPollerAtWork"}, ""},
 	{"log_lag", Warning, atPoller, "the sending log is read up to %s ago", []string{"ErrandPollLag"}, ""},
@@ -67,6 +69,7 @@ var ProblemKinds = []ProblemKind{
 	{"restored", Warning, atNATS,
 		"%s was made at %s, after requests of %s that still wait: whether these were run before is not known to it",
 		nil, "a person who restores a stream looks at the status; programs do not know when a stream was made"},
+	{"noted", Info, atProgram, "%s: %s", nil, "the program works all the same"},
 	{"stream_fills", Warning, atNATS, "%s has %d%% of its maximum size", []string{"ErrandStreamFills"}, ""},
 	{"replicas", Warning, atNATS, "%s has %d of %d replicas", []string{"ErrandReplicas"}, ""},
 	{"storage", Warning, atNATS, "its storage is %d%% full", nil, "no program may ask for the account's storage"},
@@ -130,10 +133,19 @@ func (p *problems) add(kind string, args ...any) {
 func (p *problems) since(t *messages.Time) time.Duration { return p.now.Sub(t.Time) }
 
 func (p *problems) programs(s Status) {
-	held := map[string]bool{}
+	held, noted := map[string]bool{}, map[string]bool{}
 	for _, program := range s.Programs {
+		for _, note := range program.Notes {
+			if !noted[program.Program+note] { // its replicas say the same
+				noted[program.Program+note] = true
+				p.add("noted", program.Program, note)
+			}
+		}
+		for _, request := range program.Duplicates {
+			p.add("duplicates", request)
+		}
 		for _, h := range program.Holds {
-			if text := string(h.Operation) + h.Why; !held[text] { // its replicas say the same
+			if text := string(h.Operation) + h.Why; !held[text] { // likewise
 				held[text] = true
 				p.add("held", h.Operation, Span(p.since(&h.Since)), h.Why)
 			}

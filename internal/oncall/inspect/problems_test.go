@@ -39,6 +39,11 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 			s.Programs[0].Holds = held
 			s.Programs = append(s.Programs, bus.ProgramStatus{Program: "mandate-consumer", Holds: held})
 		}, []string{"held: mandate.enroll is held for 3m: it answers 503"}},
+		{func(s *Status) {
+			s.Programs[0].Notes = []string{"it is UTC"}
+			s.Programs = append(s.Programs, s.Programs[0], bus.ProgramStatus{Program: bus.TransactionPoller, Duplicates: []string{"r1", "r2"}})
+		}, []string{"duplicates: the transaction list has two applications for r1: its payer may be enrolled twice",
+			"duplicates: the transaction list has two applications for r2: its payer may be enrolled twice", "noted: mandate-consumer: it is UTC"}},
 		{func(s *Status) { *s.Queues[0].FirstFree = ago(16 * time.Minute) },
 			[]string{"backlog: mandate.enroll: 3 waiting for a worker, the oldest for 16m"}},
 		{func(s *Status) { until := ago(-time.Hour); s.Queues[0].PausedUntil = &until },
