@@ -63,7 +63,7 @@ const (
 )
 
 // chartOf draws the hours from begin on.
-func chartOf(counts []index.Bar, begin time.Time) chart {
+func chartOf(events []index.Count, begin time.Time) chart {
 	c := chart{Bars: make([]bar, hours)}
 	step := (chartWidth - chartLeft) / hours
 	for i := range c.Bars {
@@ -73,9 +73,9 @@ func chartOf(counts []index.Bar, begin time.Time) chart {
 		b.X, b.Width = chartLeft+float64(i)*step+2, step-4
 		b.Labelled = i%4 == 3
 	}
-	for _, n := range counts {
-		i := int(n.Begin.Sub(begin) / time.Hour)
-		if i < 0 || i >= hours {
+	for _, n := range events {
+		i := int(n.At.Sub(begin) / time.Hour)
+		if i < 0 || i >= hours || n.Operation == messages.Delivery {
 			continue
 		}
 		for _, t := range []*tally{&c.Bars[i].tally, &c.Total} {

@@ -26,11 +26,7 @@ type findPage struct {
 }
 
 // foundRow is a request that was found.
-type foundRow struct {
-	index.Row
-	As   []messages.NamedAs
-	Mail *index.Mail
-}
+type foundRow struct{ index.Found }
 
 // NoMail is said of the mail to an address while Mail is nil.
 func (r foundRow) NoMail() string {
@@ -74,7 +70,7 @@ func (s *Server) found(r *http.Request, _ access.User) (page, error) {
 	}
 	p := findPage{Asked: true, Of: kindOf(word), Mails: found.Mails, Unread: found.Unread}
 	for _, f := range found.Found {
-		p.Found = append(p.Found, foundRow{f.Row, f.As, f.Mail})
+		p.Found = append(p.Found, foundRow{f})
 	}
 	if err := s.addQueued(r, word, &p); err != nil {
 		p.Note = "The queues could not be searched: " + s.errorPage(err).Title + "."
@@ -89,7 +85,7 @@ func (s *Server) addQueued(r *http.Request, word string, p *findPage) error {
 		known := func(have foundRow) bool { return have.RequestID == f.RequestID && have.Operation == f.Operation }
 		if !slices.ContainsFunc(p.Found, known) {
 			row := index.Row{Kind: index.Kind{Operation: f.Operation, State: f.State}, RequestID: f.RequestID, At: f.Time.Time}
-			p.Found = append(p.Found, foundRow{Row: row, As: []messages.NamedAs{messages.NamedAs(f.As)}})
+			p.Found = append(p.Found, foundRow{index.Found{Row: row, As: []messages.NamedAs{messages.NamedAs(f.As)}}})
 		}
 	}
 	slices.SortStableFunc(p.Found, func(a, b foundRow) int { return cmp.Or(b.At.Compare(a.At), strings.Compare(a.RequestID, b.RequestID)) })

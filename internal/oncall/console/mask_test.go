@@ -39,10 +39,11 @@ func TestWhatIsNotKnownToBeHarmlessIsHidden(t *testing.T) {
 func TestTheChartHasEveryHourAndTheFewAmongMany(t *testing.T) {
 	t.Parallel()
 	begin := time.Date(2026, 1, 31, 0, 0, 0, 0, time.UTC)
-	c := chartOf([]index.Bar{{Begin: begin, State: messages.Succeeded, Count: 9000}, {Begin: begin, State: messages.Failed, Count: 1},
-		{Begin: begin.Add(23 * time.Hour), State: messages.Uncertain, Count: 2}, {Begin: begin.Add(24 * time.Hour), State: messages.Failed,
-			Count: 5},
-		{Begin: begin, State: messages.Deferred, Count: 7}}, begin)
+	counted := func(state messages.State, n, hour int) index.Count {
+		return index.Count{Kind: index.Kind{State: state}, Count: n, At: begin.Add(time.Duration(hour) * time.Hour)}
+	}
+	c := chartOf([]index.Count{counted(messages.Succeeded, 9000, 0), counted(messages.Failed, 1, 0), counted(messages.Uncertain, 2, 23),
+		counted(messages.Failed, 5, 24), counted(messages.Deferred, 7, 0)}, begin)
 	if len(c.Bars) != 24 || c.Total != (tally{Good: 9000, Bad: 1, Doubt: 2}) {
 		t.Fatalf("%d bars, in all %+v", len(c.Bars), c.Total)
 	}

@@ -1,10 +1,8 @@
 package console
 
 import (
-	"cmp"
 	"net/http"
 	"net/url"
-	"slices"
 	"time"
 
 	"errand/internal/oncall/access"
@@ -16,16 +14,10 @@ import (
 // requestList is a page of requests.
 type requestList struct {
 	Asked  asked
-	Rows   []requestRow
+	Rows   []index.Row
 	Next   string // path of the page after this one
 	First  string // path of the first one, if this is not it
 	Queued bool   // they are read from the queues
-}
-
-// requestRow is a request in a list.
-type requestRow struct {
-	index.Row
-	Message string
 }
 
 // asked is a filter as the form has it.
@@ -127,9 +119,7 @@ func (s *Server) indexed(r *http.Request, list *requestList, f index.Filter, bef
 	if err != nil {
 		return err
 	}
-	for _, row := range found.Rows {
-		list.Rows = append(list.Rows, requestRow{Row: row})
-	}
+	list.Rows = found.Rows
 	query := list.Asked.query()
 	if before != "" {
 		list.First = "/requests?" + query.Encode()
@@ -142,19 +132,19 @@ func (s *Server) indexed(r *http.Request, list *requestList, f index.Filter, bef
 }
 
 // queuedRows returns requests that no worker has taken: they have no event and are not in the index.
-func (s *Server) queuedRows(r *http.Request, f index.Filter) (rows []requestRow, err error) {
+func (s *Server) queuedRows(r *http.Request, f index.Filter) (rows []index.Row, err error) {
 	q := inspect.Query{Operations: f.Operations, States: f.States, Since: f.Since, Limit: f.Limit}
 	found, err := s.reader.List(r.Context(), q, time.Now())
 	for _, row := range found {
-		rows = append(rows, requestRow{Row: index.Row{Kind: index.Kind{Operation: row.Operation, State: row.State, Reason: row.Reason},
-			RequestID: row.RequestID, At: row.Time.Time, Began: row.Time.Time}})
+		rows = append(rows, index.Row{Kind: index.Kind{Operation: row.Operation, State: row.State, Reason: row.Reason},
+			RequestID: row.RequestID, At: row.Time.Time, Began: row.Time.Time})
 	}
 	return rows, err
 }
 
 // deadList shows dead letters: how many of each kind, and a page of them.
 type deadList struct {
-	Groups []deadGroup
+	Groups []index.Count // by operation, class and reason, the largest first
 	Asked  asked
 	Class  inspect.Class
 	Total  int
@@ -166,24 +156,20 @@ type deadList struct {
 	Runs   []runPage // recent redrives
 }
 
-// deadGroup counts dead letters with the same operation, class and reason.
-type deadGroup struct {
-	Operation messages.Operation
-	Class     inspect.Class
-	Reason    messages.Reason
-	Count     int
-	First     time.Time
-	Last      time.Time
-}
-
 func (s *Server) deadLetters(r *http.Request, user access.User) (page, error) {
 	counts, err := s.index.Counts(r.Context())
 	if err != nil {
 		return page{}, err
 	}
 	q := r.URL.Query()
-	list := deadList{Groups: groupsOf(counts), Asked: askedOf(q), Class: inspect.Class(q.Get("class")),
+	list := deadList{Asked: askedOf(q), Class: inspect.Class(q.Get("class")),
 		MayAct: user.May(access.Act), Runs: s.runs.list()}
+	list.Groups = index.Sum(counts, func(k index.Kind) index.Kind {
+		if !k.Dead {
+			return index.Kind{}
+		}
+		return index.Kind{Operation: k.Operation, Class: k.Class, Reason: k.Reason}
+	})
 	for _, g := range list.Groups {
 		list.Total += g.Count
 	}
@@ -215,31 +201,4 @@ func deadFilter(q url.Values) (index.Filter, error) {
 		f.Classes = []inspect.Class{class}
 	}
 	return f, err
-}
-
-// groupsOf counts dead letters by operation, class and reason, the largest group first.
-func groupsOf(counts []index.Count) (groups []deadGroup) {
-	for _, c := range counts {
-		if !c.Dead {
-			continue
-		}
-		g := deadGroup{Operation: c.Operation, Class: c.Class, Reason: c.Reason, First: c.First, Last: c.Last}
-		i := slices.IndexFunc(groups, func(have deadGroup) bool {
-			return have.Operation == g.Operation && have.Class == g.Class && have.Reason == g.Reason
-		})
-		if i < 0 {
-			i, groups = len(groups), append(groups, g)
-		}
-		groups[i].Count += c.Count
-		if c.First.Before(groups[i].First) {
-			groups[i].First = c.First
-		}
-		if c.Last.After(groups[i].Last) {
-			groups[i].Last = c.Last
-		}
-	}
-	slices.SortFunc(groups, func(a, b deadGroup) int {
-		return cmp.Or(b.Count-a.Count, cmp.Compare(a.Operation, b.Operation), cmp.Compare(a.Reason, b.Reason))
-	})
-	return groups
 }

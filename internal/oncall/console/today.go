@@ -2,9 +2,9 @@ package console
 
 import (
 	"net/http"
-	"slices"
 	"time"
 
+	"errand/internal/bus"
 	"errand/internal/oncall/access"
 	"errand/internal/oncall/index"
 	"errand/internal/oncall/inspect"
@@ -21,7 +21,7 @@ type today struct {
 	Dead       int
 	Waiting    uint64
 	Oldest     *messages.Time
-	Held       []held
+	Held       []bus.Hold
 	Paused     []inspect.Queue
 	Stale      bool // queues and programs do not answer
 }
@@ -33,33 +33,25 @@ type share struct {
 	Width float64 // of 100
 }
 
-// held is an operation under a hold.
-type held struct {
-	Operation messages.Operation
-	Why       string
-	Since     messages.Time
-}
-
 const topReasons = 8
 
 func (s *Server) today(r *http.Request, _ access.User) (page, error) {
 	ctx := r.Context()
 	begin := time.Now().UTC().Truncate(time.Hour).Add(-(hours - 1) * time.Hour)
 	t := today{known: s.watch.get(), Since: begin}
-	bars, err := s.index.Outcomes(ctx, begin, time.Hour)
+	events, err := s.index.Events(ctx, begin)
 	if err != nil {
 		return page{}, err
 	}
-	t.Chart = chartOf(bars, begin)
-	if t.Reasons, err = s.index.Reasons(ctx, begin); err != nil {
-		return page{}, err
-	}
+	t.Chart = chartOf(events, begin)
+	t.Reasons = index.Sum(events, func(k index.Kind) index.Kind {
+		if k.Reason == "" {
+			return index.Kind{}
+		}
+		return index.Kind{Operation: k.Operation, State: k.State, Reason: k.Reason}
+	})
 	t.Reasons = t.Reasons[:min(topReasons, len(t.Reasons))]
-	deliveries, err := s.index.Deliveries(ctx, begin)
-	if err != nil {
-		return page{}, err
-	}
-	t.Deliveries = sharesOf(deliveries)
+	t.Deliveries = sharesOf(events)
 	counts, err := s.index.Counts(ctx)
 	if err != nil {
 		return page{}, err
@@ -85,28 +77,25 @@ func (t *today) ofQueues() {
 			t.Paused = append(t.Paused, q)
 		}
 	}
-	for _, p := range t.Status.Programs {
-		for _, h := range p.Holds {
-			known := func(have held) bool { return have.Operation == h.Operation } // from another replica
-			if !slices.ContainsFunc(t.Held, known) {
-				t.Held = append(t.Held, held{h.Operation, h.Why, h.Since})
-			}
+	for _, op := range inspect.Operations {
+		if by, h := bus.HoldOf(t.Status.Programs, op); by != "" {
+			t.Held = append(t.Held, h)
 		}
 	}
 }
 
-// sharesOf sums up counts by state.
-func sharesOf(counts []index.Count) (all []share) {
+// sharesOf counts rows of the sending log by state.
+func sharesOf(events []index.Count) (all []share) {
 	total := 0
-	for _, c := range counts {
-		i := slices.IndexFunc(all, func(s share) bool { return s.State == c.State })
-		if i < 0 {
-			i, all = len(all), append(all, share{State: c.State})
+	for _, c := range index.Sum(events, func(k index.Kind) index.Kind {
+		if k.Operation != messages.Delivery {
+			return index.Kind{}
 		}
-		all[i].Count += c.Count
+		return index.Kind{State: k.State}
+	}) {
+		all = append(all, share{State: c.State, Count: c.Count})
 		total += c.Count
 	}
-	slices.SortFunc(all, func(a, b share) int { return b.Count - a.Count })
 	for i := range all {
 		all[i].Width = 100 * float64(all[i].Count) / float64(total)
 	}

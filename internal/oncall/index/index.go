@@ -4,7 +4,7 @@
 //
 //	streams ── Follow ──> messages ── one transaction: rows and position ──> SQLite
 //	                                                                          │
-//	      pages <── Requests, Find, Outcomes, Reasons, Counts, Oldest, Deliveries
+//	      pages <── Requests, Find, Events, Counts
 //	      live  <── Version (in memory)          how far it is <── Lag
 //
 // A row holds an id, a state, a reason, times and sequences. Order numbers and addresses
@@ -25,7 +25,7 @@
 //	kind.go     what requests have in common: operation, state, reason; and what may be done
 //	requests.go lists of requests, page by page
 //	find.go     requests by what they name
-//	counts.go   how many, by hour, reason and state
+//	counts.go   how many of which kind, now and over time
 //	lag.go      how far behind it is
 package index
 

@@ -240,7 +240,7 @@ func TestTheFileHoldsNoOrderNumberAndNoAddress(t *testing.T) {
 	}
 }
 
-func TestOutcomesReasonsAndDeliveriesAreCounted(t *testing.T) {
+func TestEventsAndRequestsAreCountedByWhatTheyHaveInCommon(t *testing.T) {
 	t.Parallel()
 	in := provisioned(t)
 	for i := range 3 {
@@ -255,35 +255,36 @@ func TestOutcomesReasonsAndDeliveriesAreCounted(t *testing.T) {
 	in.follow(x)
 	in.current(x)
 	since := time.Now().Add(-2 * time.Hour)
-	bars, err := x.Outcomes(t.Context(), since, 24*time.Hour)
-	begin := since.Truncate(Resolution).UTC()
-	want := []Bar{{begin, messages.Enroll, messages.Deferred, 1}, {begin, messages.Enroll, messages.Failed, 4},
-		{begin, messages.Enroll, messages.Succeeded, 3}}
-	if diff := cmp.Diff(want, bars); diff != "" || err != nil {
-		t.Errorf("outcomes: %v, -want +got:\n%s", err, diff)
+	events, err := x.Events(t.Context(), since)
+	if err != nil || slices.ContainsFunc(events, func(c Count) bool { return c.At.Before(since) || c.At.After(time.Now()) }) {
+		t.Errorf("events: %v, %v", events, err)
 	}
-	if _, err := x.Outcomes(t.Context(), since, time.Minute); err == nil {
-		t.Error("a step that is finer than what is kept is taken")
+	counts, err := x.Counts(t.Context())
+	if err != nil {
+		t.Error(err)
 	}
-	summed := func(counts []Count, err error) (list []string) {
-		if err != nil {
-			t.Error(err)
-		}
-		for _, c := range counts {
-			list = append(list, fmt.Sprint(c.State, " ", c.Reason, " ", c.Count))
+	summed := func(counts []Count, by func(Kind) Kind) (list []string) {
+		for _, c := range Sum(counts, by) {
+			list = append(list, fmt.Sprint(c.Operation, " ", c.State, " ", c.Reason, " ", c.Count))
 		}
 		return list
 	}
-	if diff := cmp.Diff([]string{"failed refused 4", "deferred busy 1"}, summed(x.Reasons(t.Context(), since))); diff != "" {
-		t.Errorf("reasons, -want +got:\n%s", diff)
+	for name, c := range map[string]struct{ got, want []string }{
+		"by state": {summed(events, func(k Kind) Kind { return Kind{State: k.State} }), []string{" failed  4", " bounced  3", " succeeded  3",
+			" deferred  1"}},
+		"with a reason": {summed(events, func(k Kind) Kind {
+			if k.Reason == "" {
+				return Kind{}
+			}
+			return Kind{Operation: k.Operation, State: k.State, Reason: k.Reason}
+		}), []string{"mandate.enroll failed refused 4", "mandate.enroll deferred busy 1"}},
+		"requests": {summed(counts, func(k Kind) Kind { return k })[:2], []string{"mandate.enroll failed refused 4", "mandate.enroll succeeded  3"}},
+	} {
+		if diff := cmp.Diff(c.want, c.got); diff != "" {
+			t.Errorf("%s, -want +got:\n%s", name, diff)
+		}
 	}
-	if diff := cmp.Diff([]string{"bounced  3"}, summed(x.Deliveries(t.Context(), since))); diff != "" {
-		t.Errorf("deliveries, -want +got:\n%s", diff)
-	}
-	if diff := cmp.Diff([]string{"failed refused 4", "succeeded  3"}, summed(x.Counts(t.Context()))[:2]); diff != "" {
-		t.Errorf("what there is, -want +got:\n%s", diff)
-	}
-	if counts, err := x.Reasons(t.Context(), time.Now().Add(time.Hour)); len(counts) > 0 || err != nil {
-		t.Errorf("reasons of the future: %v, %v", counts, err)
+	if events, err := x.Events(t.Context(), time.Now().Add(time.Hour)); len(events) > 0 || err != nil {
+		t.Errorf("events of the future: %v, %v", events, err)
 	}
 }

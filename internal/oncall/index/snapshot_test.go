@@ -45,7 +45,7 @@ func TestAQuestionSeesOneStateOfTheIndex(t *testing.T) {
 	})
 	for range 300 {
 		counts, err := x.Counts(t.Context())
-		if err != nil || len(counts) != 1 || counts[0].Count != 1 || counts[0].First.IsZero() {
+		if err != nil || len(counts) != 1 || counts[0].Count != 1 || counts[0].At.IsZero() {
 			t.Errorf("counted: %v, %v, want one request", counts, err)
 		}
 		page, err := x.Requests(t.Context(), Filter{})
