@@ -4,7 +4,7 @@
 //	settings.go  refuse settings that cannot work                 ─► exit 2
 //	runtime.go   admin server (admin.go), connection, traces
 //	check.go     are the streams and consumers there? again every few seconds, for /readyz
-//	upstream.go  a client with a rate (rate.go) and secrets (secrets.go, reload.go)
+//	upstream.go  a client with a rate and secrets (secrets.go)
 //	Run          wire handlers or sweeps, defined elsewhere, to consumers and streams
 //	shutdown.go  run until SIGTERM, finish what is in flight       ─► exit 0, or 1
 //
@@ -12,20 +12,27 @@
 package programs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log" //nolint:depguard // only to silence it
+	"maps"
 	"os"
 	"os/signal"
+	"regexp"
+	"runtime/debug"
+	"slices"
 	"strings"
 	"syscall"
 	"unicode"
 
 	"github.com/alecthomas/kong"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"errand/internal/bus"
+	"errand/internal/typo"
 )
 
 // Exit statuses.
@@ -156,4 +163,88 @@ func withVariable(parser *kong.Kong, err error) string {
 		}
 	}
 	return text
+}
+
+// misspelling is a variable that no setting reads, and the settings that may have been meant.
+type misspelling struct{ variable, meant string }
+
+func (m misspelling) String() string {
+	return m.variable + ": no setting has this name; was " + m.meant + " meant?"
+}
+
+// injected are the variables that Kubernetes sets for each service of a namespace: one named nats sets NATS_PORT.
+var injected = regexp.MustCompile(`(_SERVICE_(HOST|PORT(_.*)?)|_PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$`)
+
+// misspelt returns the variables whose names are close to a setting's but not equal. Short names are close to anything.
+func misspelt(parser *kong.Kong, environment []string) (all []misspelling) {
+	settings := map[string]bool{}
+	var visit func(*kong.Node)
+	visit = func(n *kong.Node) {
+		for _, flag := range n.Flags {
+			for _, variable := range flag.Envs {
+				settings[variable] = true
+			}
+		}
+		for _, child := range n.Children {
+			visit(child)
+		}
+	}
+	visit(parser.Model.Node)
+	names := slices.Sorted(maps.Keys(settings))
+	for _, entry := range environment {
+		variable, _, _ := strings.Cut(entry, "=")
+		if settings[variable] || injected.MatchString(variable) {
+			continue
+		}
+		likely := slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+			wrong := 2
+			if len(name) < 9 {
+				wrong = 1
+			}
+			return len(name) < 6 || typo.Distance(variable, name) > wrong
+		})
+		if len(likely) > 0 {
+			all = append(all, misspelling{variable, strings.Join(likely, " or ")})
+		}
+	}
+	return all
+}
+
+// release and commit are set by the build of a release:
+//
+//	go build -ldflags "-X errand/internal/programs.release=1.4.0 -X errand/internal/programs.commit=<hash>"
+var release, commit string
+
+// build is what this program was built from: its version ("dev" if not a release), commit ("unknown" if so) and Go version.
+func build() (version, revision, goVersion string) {
+	revision, goVersion = commit, "unknown"
+	if info, ok := debug.ReadBuildInfo(); ok {
+		goVersion = info.GoVersion
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" {
+				revision = cmp.Or(revision, s.Value)
+			}
+		}
+	}
+	return cmp.Or(release, "dev"), cmp.Or(revision, "unknown"), goVersion
+}
+
+// versionLine is what --version prints.
+func versionLine(name string) string {
+	version, revision, goVersion := build()
+	return name + " " + version + " (" + revision + ", " + goVersion + ")"
+}
+
+// Version is the release of this program; "dev" for any other build.
+func Version() string {
+	version, _, _ := build()
+	return version
+}
+
+func (m *metrics) ofBuild() {
+	version, revision, goVersion := build()
+	info := prometheus.NewGauge(prometheus.GaugeOpts{Name: "errand_build_info", Help: "1; the labels say what the program was built from.",
+		ConstLabels: prometheus.Labels{"version": version, "revision": revision, "goversion": goVersion}})
+	info.Set(1)
+	m.registry.MustRegister(info)
 }

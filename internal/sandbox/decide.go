@@ -3,6 +3,8 @@ package sandbox
 import (
 	"errors"
 	"fmt"
+	"net/http"
+	"slices"
 	"time"
 )
 
@@ -49,4 +51,65 @@ func (s *Sandbox) decide(n int, decision string) error {
 		s.callBack(n, e)
 	}
 	return nil
+}
+
+// deduction is a charge on an active mandate. Its number is its index in the registry.
+type deduction struct {
+	enrollment uint32 // its number
+	cycle      uint32 // from 1, of the sandbox as a whole
+	at         int64  // milliseconds since 1970
+	status     uint8
+}
+
+// Cycle makes the deductions of the next collection cycle, one for each active mandate; bounced are the order numbers whose
+// deductions fail. It returns how many were made, failed ones included. The error names an order number without an active
+// mandate. The document shows how a deduction is listed but for its states; how it comes about is assumed.
+func (s *Sandbox) Cycle(bounced ...string) (made, failed int, err error) {
+	l := &s.registry
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	active := map[string]bool{}
+	for i := range l.rows {
+		if l.rows[i].mandate == mandateActive {
+			active[l.rows[i].order] = true
+		}
+	}
+	for _, order := range bounced {
+		if !active[order] {
+			return 0, 0, fmt.Errorf("sandbox: no active mandate has the order number %q", order)
+		}
+	}
+	l.cycle++
+	for n := range l.rows {
+		e := &l.rows[n]
+		if e.mandate != mandateActive {
+			continue
+		}
+		d := deduction{uint32(n), l.cycle, time.Now().UnixMilli(), txApproved}
+		if slices.Contains(bounced, e.order) {
+			d.status = txFailed
+			failed++
+		}
+		l.deductions = append(l.deductions, d)
+		l.listed = append(l.listed, -int32(len(l.deductions)))
+		made++
+	}
+	s.logf("cycle %d: %d deductions, %d failed", l.cycle, made, failed)
+	return made, failed, nil
+}
+
+// postCycle takes {"bounced": ["DD001"]}, or nothing.
+func (s *Sandbox) postCycle(r *http.Request) (any, error) {
+	var asked struct {
+		Bounced []string `json:"bounced"`
+	}
+	body, err := controlBody(r)
+	if err == nil && len(body) > 0 {
+		err = decodeStrict(body, &asked)
+	}
+	if err != nil {
+		return nil, err
+	}
+	made, failed, err := s.Cycle(asked.Bounced...)
+	return map[string]int{"deductions": made, "failed": failed}, err
 }

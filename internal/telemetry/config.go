@@ -9,8 +9,7 @@
 //
 //	config.go    the collector's address, a program's tracer
 //	collector.go sending spans
-//	messages.go  spans of deliveries and of published messages
-//	calls.go     spans of upstream calls
+//	spans.go     spans of deliveries, of published messages and of upstream calls
 package telemetry
 
 import (
