@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -166,10 +167,33 @@ func (c client) read(ctx context.Context, op messages.Operation, filter string, 
 	c.eventLog.mu.Lock()
 	defer c.eventLog.mu.Unlock()
 	key, state := keyOf(filter)
-	if e := c.last(key, state, ago); e != nil {
+	if strings.HasSuffix(key, "*") { // of any request
+		for _, e := range slices.Backward(c.events) {
+			if e.op == op && e.state == state && c.there(e) && time.Since(e.At) >= ago {
+				return e.Entry, nil
+			}
+		}
+	} else if e := c.last(key, state, ago); e != nil {
 		return e.Entry, nil
 	}
 	return history.Entry{}, nil
+}
+
+// open returns the first event of an operation in a state, as bus.EventStore does.
+func (c client) open(ctx context.Context, op messages.Operation, state messages.State, from uint64, since time.Time) (
+	history.Pending, error,
+) {
+	if err := c.pass(ctx, "open", overNATS, time.Millisecond); err != nil {
+		return history.Pending{}, err
+	}
+	c.eventLog.mu.Lock()
+	defer c.eventLog.mu.Unlock()
+	for _, e := range c.events {
+		if e.op == op && e.state == state && e.Sequence >= from && (from > 0 || !e.At.Before(since)) && c.there(e) {
+			return history.Pending{ID: e.id, Sequence: e.Sequence, At: e.At, Body: e.Body, Trace: history.Trace{Parent: e.trace}}, nil
+		}
+	}
+	return history.Pending{}, nil
 }
 
 // Next returns the first event under a filter at or behind a sequence.

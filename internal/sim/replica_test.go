@@ -12,6 +12,7 @@ import (
 
 	"errand/internal/history"
 	"errand/internal/mandates"
+	"errand/internal/mandates"
 	"errand/internal/requests/attempt"
 	"errand/internal/requests/consumer"
 	"errand/internal/requests/enroll"
@@ -178,8 +179,7 @@ func (r *replica) mailConsumer(soft context.Context, n *node, size int) {
 	p.work(sends.Run, accounts.Run)
 }
 
-func zoneOf() *time.Location { return kualaLumpur }
-
+// kualaLumpur is MANDATE_TIMEZONE.
 var kualaLumpur = time.FixedZone("Asia/Kuala_Lumpur", 8*60*60)
 
 func (r *replica) mandateConsumer(soft context.Context, n *node) {
@@ -187,8 +187,8 @@ func (r *replica) mandateConsumer(soft context.Context, n *node) {
 	api, err := mandate.New(mandate.Config{URL: "http://127.0.0.1:1", Token: clients.NewSecret("token"), PortalKey: clients.NewSecret("portal")},
 		p.options...)
 	must(err)
-	list := &mandates.List{Client: api, Policy: p.caller.Policy, Stop: p.caller.Stop, Settle: time.Minute,
-		Times: &mandates.Times{Zone: kualaLumpur, Client: api, Policy: p.caller.Policy, Last: p.settings.Log.Last, Logger: zerolog.Nop()}}
+	times := &mandates.Times{Zone: kualaLumpur, Client: api, Policy: p.caller.Policy, Last: p.log.Last, Logger: logger}
+	list := &mandates.List{Client: api, Policy: p.caller.Policy, Stop: p.caller.Stop, Settle: listSettle, Times: times}
 	handler := &enroll.Handler{Upstream: api, List: list, Caller: p.caller, Zone: kualaLumpur}
 	enrollHold := p.hold(messages.Enroll, func(ctx context.Context) error {
 		_, err := api.TransactionsPage(ctx, mandate.Filter{}, 1, nil)
@@ -197,7 +197,28 @@ func (r *replica) mandateConsumer(soft context.Context, n *node) {
 	enrollments := consumer.New(p.settings, puller{r.w.queues[messages.Enroll], n}, enrollHold, consumer.Enrollments(handler.Handle))
 	listings := consumer.New(p.settings, puller{r.w.queues[messages.Transactions], n}, p.hold(messages.Transactions, nil),
 		consumer.Listings((&query.Transactions{Upstream: api, Caller: p.caller}).Handle))
-	p.work(enrollments.Run, listings.Run)
+	run := []func(soft, hard context.Context) error{enrollments.Run, listings.Run}
+	if r.w.Resolve {
+		run = append(run, p.resolver(&mandates.List{Client: api, Policy: p.caller.Policy, Settle: retry.ResolveEnough, Times: times}, enrollHold))
+	}
+	p.work(run...)
+}
+
+// resolver looks uncertain enrollments up again.
+func (p program) resolver(list *mandates.List, held *hold.Hold) func(soft, hard context.Context) error {
+	log := client{p.w.log, p.node}
+	r := &enroll.Resolver{List: list, Held: held.Active, Log: log, Logger: logger, Resolved: func(messages.State) {},
+		Next: func(ctx context.Context, from uint64, since time.Time) (history.Pending, error) {
+			return log.open(ctx, messages.Enroll, messages.Uncertain, from, since)
+		},
+		Began: func(ctx context.Context, id string, before uint64) (time.Time, error) {
+			first, err := log.Next(ctx, messages.Enroll, messages.Enroll.Filter(id), 1)
+			if err != nil || first.Sequence == 0 || first.Sequence > before {
+				return time.Time{}, err
+			}
+			return first.At, nil
+		}}
+	return func(soft, _ context.Context) error { r.Run(soft); return nil }
 }
 
 func must(err error) {

@@ -68,7 +68,7 @@ func newWorld(s *script) *world {
 		change, read = messages.Send, messages.Account
 		w.service = mailService(w)
 	} else {
-		zone := zoneOf()
+		zone := kualaLumpur
 		if s.UTC {
 			zone = time.UTC
 		}
@@ -156,6 +156,9 @@ func (w *world) run() {
 	}
 	acts.Wait()
 	retry.Pause(ctx, time.Until(w.clear))
+	if w.Resolve {
+		retry.Pause(ctx, retry.ResolveEnough+time.Hour)
+	}
 	for w.waiting() && !w.failed() {
 		retry.Pause(ctx, between(time.Second, time.Minute, min(1, time.Since(w.clear).Seconds()/600)))
 	}
