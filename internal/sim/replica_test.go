@@ -12,7 +12,6 @@ import (
 
 	"errand/internal/history"
 	"errand/internal/mandates"
-	"errand/internal/mandates"
 	"errand/internal/requests/attempt"
 	"errand/internal/requests/consumer"
 	"errand/internal/requests/enroll"
