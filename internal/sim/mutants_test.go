@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -41,6 +42,14 @@ func TestFaultsThatArePutBackAreFound(t *testing.T) {
 			found := regexp.MustCompile(`(\d+) histories`).FindSubmatch(said)
 			if err == nil || found == nil {
 				t.Fatalf("it is not found: %s", said)
+			}
+			seed := regexp.MustCompile(`seed (\d+):`).FindSubmatch(said)
+			if seed == nil {
+				t.Fatalf("it ended without a story: %s", said)
+			}
+			n, _ := strconv.ParseUint(string(seed[1]), 10, 64) // digits
+			if f := play(t, draw(n)); f != nil {
+				t.Fatalf("seed %d fails without the fault, too: %s", n, f.story)
 			}
 			t.Logf("found after %s histories\n%s", found[1], said)
 		})

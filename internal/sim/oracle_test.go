@@ -342,7 +342,8 @@ func (w *world) dead() {
 	}
 	for _, e := range w.log.events {
 		left := e.state == messages.Failed || e.state == messages.Uncertain
-		if !left || !e.outcome() || e.facts.Reason == messages.ReasonCancelled || w.log.forgotten(e) {
+		of, _, _ := strings.Cut(e.trace, "-")
+		if r := w.requests[of]; !left || !e.outcome() || r != nil && r.erased || e.facts.Reason == messages.ReasonCancelled || w.log.forgotten(e) {
 			continue
 		}
 		found := false

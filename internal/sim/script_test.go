@@ -82,7 +82,7 @@ func draw(seed uint64) *script {
 	s := &script{Seed: seed, Mail: d.chance(0.55), Replicas: one(d, 1, 2, 2, 3), Concurrency: one(d, 2, 2, 3, 4), Parallel: one(d, 1, 2, 4),
 		Tries: one(d, 1, 2, 3, 5), GiveUp: one(d, span(20*time.Minute), span(2*time.Hour), span(24*time.Hour)),
 		Others: one(d, 0, span(5*time.Second), span(40*time.Second), span(10*time.Minute)), PerPage: one(d, 3, 25), UTC: d.chance(0.2),
-		Resolve: d.chance(0.1), Kept: one(d, 0, 0, span(7*24*time.Hour))}
+		Resolve: d.chance(0.04), Kept: one(d, 0, 0, span(7*24*time.Hour))}
 	if d.chance(0.4) {
 		s.Rate = one(d, 0.03, 0.1, 0.5, 2)
 	}

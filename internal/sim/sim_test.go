@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -104,6 +105,29 @@ func TestWhateverHappensThePromisesAreKept(t *testing.T) {
 	}
 }
 
+// Every script that ever failed is played again.
+func TestWhatOnceFailedIsPlayedAgain(t *testing.T) {
+	files, err := filepath.Glob("testdata/failed/*.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			data, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := &script{}
+			if err := json.Unmarshal(data, s); err != nil {
+				t.Fatal(err)
+			}
+			if f := play(t, s); f != nil {
+				t.Errorf("%s\n%s", strings.Join(f.problems, "\n"), f.story)
+			}
+		})
+	}
+}
+
 func tell(t *testing.T, s *script) {
 	f := play(t, s)
 	if f == nil {
@@ -122,6 +146,7 @@ const maxFailures = 3
 
 // playAll plays seeds on all cores until a time, or until some fail.
 func playAll(t *testing.T, from, count uint64, until time.Time) (played int64, failed []*failure) {
+	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	var next, done atomic.Int64
 	var mu sync.Mutex
 	var all sync.WaitGroup
