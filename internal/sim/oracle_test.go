@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -29,6 +30,33 @@ func (w *world) stored(e *stored) {
 		say = fmt.Sprintf(" %s, accepted %d: %s", f.Reason, f.Accepted, f.Message)
 	}
 	w.tell("%s is %s (%d)%s", e.id, e.state, e.Sequence, say)
+	if e.state == messages.Accepted || e.state == messages.Succeeded || e.state == messages.Partial {
+		w.isKnown(e)
+	}
+}
+
+// isKnown notes what a success says: what was done then is not done again, whatever the request allows.
+func (w *world) isKnown(e *stored) {
+	id, _, _ := strings.Cut(e.id, ".")
+	r := w.requests[id]
+	if r == nil {
+		return
+	}
+	var b messages.BatchBody
+	switch _ = messages.DecodeEvent(e.Body, &b); {
+	case e.op == messages.Enroll:
+		w.knows(r.ID)
+	case e.op == messages.Batch || e.facts.Batches == 1:
+		for i := range min(cmp.Or(b.Count, r.To), r.To-b.First) {
+			w.knows(recipientKey(r, b.First+i))
+		}
+	}
+}
+
+func (w *world) knows(key string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.known[key] = time.Now()
 }
 
 func (w *world) fingerprint(request string, n int) string {
@@ -97,16 +125,16 @@ func (w *world) again(c *call, r *request, key string) {
 	before := w.last[key]
 	w.last[key] = c
 	consent, consented := w.consents[key]
+	known := w.known[key]
 	w.mu.Unlock()
 	if before == nil || before.contents != c.contents {
 		return
 	}
-	known := before.answered && !before.trial && !before.by.dead()
 	happened := len(before.effects) > 0
 	switch {
-	case !happened && (known || !before.trial):
+	case !happened && !before.trial:
 	case consented && !consent.Before(before.at):
-	case !known && (r.OnUnknown == messages.OnUnknownResend || r.OnUnknown == messages.OnUnknownRetry):
+	case !known.After(before.at) && (r.OnUnknown == messages.OnUnknownResend || r.OnUnknown == messages.OnUnknownRetry):
 	default:
 		w.fail("%v: %s was called before, at %s, and that went %s", c, key, w.at(before.at), before.fate)
 	}
@@ -317,7 +345,7 @@ func (w *world) message(op messages.Operation, m *message) {
 	}
 	var outcomes []*stored
 	for _, e := range w.log.events {
-		if e.trace == trace && e.outcome() && e.state != messages.Resolved && e.state != messages.Erased {
+		if e.trace == trace && e.outcome() && e.state != messages.Resolved && e.state != messages.Erased && w.log.there(e) {
 			outcomes = append(outcomes, e)
 		}
 	}

@@ -147,7 +147,9 @@ func (p puller) Next(ctx context.Context, wait time.Duration) (*bus.Request, err
 		if at.After(end) {
 			at = end
 		}
-		if !retry.PauseUntil(ctx, changed, time.Until(at)) {
+		// Of those that wait for the same, one is the first.
+		first := between(0, time.Millisecond, part(p.w.drawn(p.name, "pull"), 0))
+		if !retry.PauseUntil(ctx, changed, time.Until(at)) || !retry.Pause(ctx, first) {
 			return nil, context.Cause(ctx)
 		}
 	}

@@ -36,7 +36,8 @@ type world struct {
 	calls    []*call
 	last     map[string]*call // to a recipient or for an order number
 	consents map[string]time.Time
-	most     int // calls under way at once, of one replica
+	known    map[string]time.Time // since when the events say that it was done
+	most     int                  // calls under way at once, of one replica
 	tale     []line
 	problems []string
 	over     bool
@@ -61,7 +62,8 @@ type contents struct {
 func newWorld(s *script) *world {
 	w := &world{script: s, seed: s.Seed, began: time.Now(), kept: time.Duration(s.Kept), queues: map[messages.Operation]*queue{},
 		letters: &letterBox{ids: map[string]bool{}}, requests: map[string]*request{}, replicas: map[string]*replica{},
-		nth: map[string]uint64{}, last: map[string]*call{}, consents: map[string]time.Time{}}
+		nth: map[string]uint64{}, last: map[string]*call{}, consents: map[string]time.Time{},
+		known: map[string]time.Time{}}
 	w.log = &eventLog{in: w, of: map[string][]*stored{}}
 	change, read := messages.Enroll, messages.Transactions
 	if s.Mail {
