@@ -256,3 +256,14 @@ func TestARequestThatMakesItsHandlingPanicIsTakenOut(t *testing.T) {
 		}
 	}
 }
+
+// The request that it was in conflict with has failed since, so that it could correct it: but it had its end.
+func TestAConflictIsReportedOnceWhateverTheOtherRequestBecameSince(t *testing.T) {
+	h := newHarness(t)
+	h.log.Put("mandate.enroll.failed.MANDATE_REQUESTS-1", fmt.Appendf(nil, `{"reason":"conflict","fingerprint":%q}`, fingerprint(t, request)))
+	h.log.Put("mandate.enroll.failed.a1", []byte(`{"reason":"refused","fingerprint":"another"}`))
+	if got := h.deliver(t.Context(), request, 2); got != "+ACK" || len(h.handled) != 0 || h.last.DeadLetter != true {
+		t.Errorf("delivered again: %s, handled %q, %+v", got, h.handled, h.last)
+	}
+	h.eventsAre("own failed", "a1 failed")
+}
