@@ -49,21 +49,26 @@ var fates = map[string]sandbox.Fault{
 	"taken":   {Kind: sandbox.AcceptCut},           // done, which nobody knows
 }
 
-// troubled publishes requests whose calls go as their ids say, and waits until they have ended.
+// troubled publishes requests whose calls go as their ids say, in turn, and waits until they have ended. Many of unknown fate
+// in a row would be held for long.
 func (in *installation) troubled(enrollments, mails map[string]int) {
 	in.t.Helper()
-	all := 0
+	all, published := 0, -1
 	for fate, f := range fates {
-		for operation, n := range map[string]int{"enroll": enrollments[fate], "send": mails[fate]} {
+		for _, operation := range []string{"enroll", "send"} {
 			f.Operation, f.Match = operation, operation+"-"+fate
 			in.fault(f)
-			for i := range n {
-				id := fmt.Sprintf("%s-%s-%d", operation, fate, i)
-				if operation == "enroll" {
-					in.publish("mandate.enroll.requested", enrollment(id, "on_unknown", "report"))
-				} else {
-					in.publish("mail.send.requested", message(id, 1))
-				}
+		}
+	}
+	for i := 0; published != all; i++ {
+		published = all
+		for fate := range fates {
+			if i < enrollments[fate] {
+				in.publish("mandate.enroll.requested", enrollment(fmt.Sprintf("enroll-%s-%d", fate, i)))
+				all++
+			}
+			if i < mails[fate] {
+				in.publish("mail.send.requested", message(fmt.Sprintf("send-%s-%d", fate, i), 1))
 				all++
 			}
 		}
