@@ -47,7 +47,7 @@ func TestAGroupOfDeadLettersSaysWhatItsPlanSays(t *testing.T) {
 		"clash": {"mandate.enroll", "failed", body{"reason": "conflict", "conflicts_with": "other"}, inspect.CannotRun, inspect.Twice},
 		"copy":  {"mandate.enroll", "failed", body{"reason": "invalid_request", "conflicts_with": "other"}, inspect.CannotRun, inspect.CannotRun},
 	}
-	in.store("mail.send.started.partial", body{"batches": 2, "batch_size": 1000})
+	in.begun("partial", 2, body{})
 	for id, c := range cases {
 		sequence := in.store(c.operation.Subject(messages.State(c.state), id), c.fields)
 		in.store("dead."+c.operation.Requested(), body{}, "Errand-Request-Id", id,

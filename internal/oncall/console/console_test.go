@@ -26,6 +26,7 @@ import (
 	"errand/internal/retry"
 	"errand/internal/sandbox/devkit"
 	"errand/internal/sandbox/devkit/devtest"
+	"errand/pkg/messages"
 )
 
 // installation is a server of NATS with what a test stores there, and a console before it.
@@ -119,6 +120,13 @@ func (in *installation) failed(id string) {
 	}
 	in.store("dead.mandate.enroll.requested", request, "Errand-Request-Id", id, "Errand-Reason", "refused", "Nats-Msg-Id",
 		bus.DeadLetterID("mandate.enroll", id, ack.Sequence))
+}
+
+// begun stores how a message of these contents was cut into batches.
+func (in *installation) begun(id string, batches int, contents body) {
+	in.t.Helper()
+	meta, _ := messages.Check(messages.Send, mustJSON(contents)) // only its fingerprint counts
+	in.store("mail.send.started."+id, body{"batches": batches, "batch_size": 1000, "fingerprint": meta.Fingerprint})
 }
 
 func mustJSON(content any) []byte {

@@ -152,7 +152,7 @@ func TestAPlanSaysWhatRunsWithoutATick(t *testing.T) {
 		op := messages.Operation(strings.Join(strings.Split(subject, ".")[:2], "."))
 		in.store("dead."+op.Requested(), body{"request_id": id}, "Errand-Request-Id", id, "Nats-Msg-Id", bus.DeadLetterID(op, id, ack.Sequence))
 	}
-	in.store("mail.send.started.letter-1", body{"batches": 3, "batch_size": 1000})
+	in.begun("letter-1", 3, body{"request_id": "letter-1"})
 	ended("mail.send.uncertain", "letter-1", body{"batches": 3, "unsettled_count": 2,
 		"unsettled": []body{{"batch": 1, "state": "refused"}, {"batch": 3, "state": "uncertain"}}})
 	ended("mandate.enroll.failed", "withdrawn", body{"reason": "cancelled"})
