@@ -202,15 +202,6 @@ func (s EventStore) Open(ctx context.Context, op messages.Operation, state messa
 		Trace: history.Trace{Parent: got.Header.Get("traceparent"), State: got.Header.Get("tracestate")}}, nil
 }
 
-// Began returns when a request's first event was stored, if before a sequence; zero if there is none.
-func (s EventStore) Began(ctx context.Context, op messages.Operation, id string, before uint64) (time.Time, error) {
-	first, err := s.Next(ctx, op, op.Filter(id), 1)
-	if err != nil || first.Sequence > before {
-		return time.Time{}, err
-	}
-	return first.At, nil
-}
-
 // Sent stores the record of a call, however long that takes. It has no fence: a repetition says the same. An error means
 // that the context ended, or that the server never takes the message.
 func (s EventStore) Sent(ctx context.Context, body messages.SentBody) error {

@@ -197,8 +197,9 @@ func TestAListInAnotherZoneThanTheConfiguredOneIsUnderstood(t *testing.T) {
 func TestAnOffsetIsLearnedFromOneCertainRecordAlone(t *testing.T) {
 	for what, spoil := range map[string]func(s *service, e *enrolled){
 		"the outcome was stored hours later": func(_ *service, e *enrolled) { e.succeeded = e.succeeded.Add(3 * time.Hour) },
-		"it was listed before":               func(s *service, _ *enrolled) { s.made("DD 0") },
+		"there is one of another hour":       func(s *service, _ *enrolled) { time.Sleep(time.Hour); s.made("DD 0") },
 		"its record is from another time":    func(s *service, _ *enrolled) { s.records[0].made = s.records[0].made.Add(-7 * time.Minute) },
+		"it is of the day before":            func(s *service, _ *enrolled) { s.records[0].made = s.records[0].made.Add(-24 * time.Hour) },
 		"it is a deduction":                  func(s *service, _ *enrolled) { s.records[0].kind = "Deduction" },
 		"it is not listed":                   func(s *service, _ *enrolled) { s.records = nil },
 		"none succeeded":                     func(_ *service, e *enrolled) { e.order = "" },

@@ -129,20 +129,20 @@ func (t *Times) offset(ctx context.Context) (offset time.Duration, at time.Time,
 	if err != nil {
 		return 0, at, false
 	}
-	var made []time.Time
+	near := func(made, event time.Time, offset time.Duration) bool {
+		return (made.Sub(event) - offset).Abs() <= sameTime
+	}
 	for _, record := range found.Records {
-		if r := ReadRecord(record); !r.Deduction() {
-			wall, err := time.Parse(time.DateTime, r.CreatedAt)
-			if err != nil {
-				return 0, at, false
-			}
-			made = append(made, wall)
+		r := ReadRecord(record)
+		made, err := time.Parse(time.DateTime, r.CreatedAt)
+		by := made.Sub(last.At).Round(quarter)
+		if err != nil || r.Deduction() || by < -12*time.Hour || by > 14*time.Hour || !near(made, last.At, by) || !near(made, started.At, by) {
+			continue
 		}
+		if ok && by != offset { // of several it is not known which is the call's
+			return 0, at, false
+		}
+		offset, ok = by, true
 	}
-	if len(made) != 1 || found.Cut { // of several it is not known which is the call's
-		return 0, at, false
-	}
-	offset = made[0].Sub(last.At).Round(quarter)
-	near := func(at time.Time) bool { return (made[0].Sub(at) - offset).Abs() <= sameTime }
-	return offset, last.At, near(last.At) && near(started.At)
+	return offset, last.At, ok && !found.Cut
 }

@@ -119,9 +119,6 @@ func (p *MandateConsumer) resolver(r *runtime, store bus.EventStore, times *mand
 		Next: func(ctx context.Context, from uint64, since time.Time) (history.Pending, error) {
 			return store.Open(ctx, messages.Enroll, messages.Uncertain, from, since)
 		},
-		Began: func(ctx context.Context, id string, before uint64) (time.Time, error) {
-			return store.Began(ctx, messages.Enroll, id, before)
-		},
 		Resolved: func(outcome messages.State) { resolved.WithLabelValues(string(outcome)).Inc() }}, nil
 }
 

@@ -26,9 +26,7 @@ type Resolver struct {
 	Held func() bool
 	Log  history.Log
 	// Next returns the enrollments that ended uncertain: see mandates.FollowUp.
-	Next func(ctx context.Context, from uint64, since time.Time) (history.Pending, error)
-	// Began returns when the first event of an enrollment before a sequence was stored; zero if that is not known now.
-	Began    func(ctx context.Context, id string, before uint64) (time.Time, error)
+	Next     func(ctx context.Context, from uint64, since time.Time) (history.Pending, error)
 	Resolved func(outcome messages.State)
 	Logger   zerolog.Logger
 
@@ -60,11 +58,11 @@ func (r *Resolver) look(ctx context.Context, o history.Pending, age time.Duratio
 	if err := messages.DecodeEvent(answered.Body, &was); err != nil {
 		return false, err
 	}
-	began, err := r.Began(ctx, o.ID, o.Sequence)
-	if err != nil || began.IsZero() { // a read may lag behind here, too
+	first, err := r.Log.Next(ctx, messages.Enroll, messages.Enroll.Filter(o.ID), 1)
+	if err != nil || first.Sequence == 0 || first.Sequence > o.Sequence {
 		return false, err
 	}
-	found, err := r.List.Prove(ctx, mandates.Call{Order: was.OrderNumber, Began: began.Add(-retry.Margin), Ended: o.At})
+	found, err := r.List.Prove(ctx, mandates.Call{Order: was.OrderNumber, Began: first.At.Add(-retry.Margin), Ended: o.At})
 	if err != nil {
 		return true, err
 	}
