@@ -93,8 +93,9 @@ func TestForgedDetailsAreReportedAndBlockNobody(t *testing.T) {
 func TestStartedWithoutADeadlineIsFoundOut(t *testing.T) {
 	for _, body := range []string{`{}`, `{"deadline":null}`, `{"deadline":"1900-01-01T00:00:00Z","attempt":3,"what":{"is":["this"]}}`} {
 		runInBubble(t, body, func(t *testing.T, b *bubble) {
+			b.list()
 			b.publish("mandate.enroll.started.r1", []byte(body))
-			b.publish("mandate.enroll.requested", enrollment("r1"))
+			b.publish("mandate.enroll.requested", enrollment("r1", "on_unknown", "retry"))
 			b.run(b.mandates(), time.Minute, b.published("mandate.enroll.succeeded.r1", 1))
 			e := b.wantOne("mandate.enroll.succeeded.r1")
 			calls := b.oracle().Calls

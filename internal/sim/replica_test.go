@@ -209,13 +209,6 @@ func (p program) resolver(list *mandates.List, held *hold.Hold) func(soft, hard 
 	r := &enroll.Resolver{List: list, Held: held.Active, Log: log, Logger: logger, Resolved: func(messages.State) {},
 		Next: func(ctx context.Context, from uint64, since time.Time) (history.Pending, error) {
 			return log.open(ctx, messages.Enroll, messages.Uncertain, from, since)
-		},
-		Began: func(ctx context.Context, id string, before uint64) (time.Time, error) {
-			first, err := log.Next(ctx, messages.Enroll, messages.Enroll.Filter(id), 1)
-			if err != nil || first.Sequence == 0 || first.Sequence > before {
-				return time.Time{}, err
-			}
-			return first.At, nil
 		}}
 	return func(soft, _ context.Context) error { r.Run(soft); return nil }
 }
