@@ -8,8 +8,8 @@ import (
 	"errand/internal/sandbox/devkit/devtest"
 )
 
-// Bad configuration is reported with the name of the variable and status 2, missing
-// streams with what to run and status 1; neither shows a secret.
+// Bad configuration is reported with the name of the variable and status 2, missing streams with what to run and status 1;
+// neither shows a secret. All that is refused is in internal/programs, bus and telemetry.
 func TestExitStatusSaysWhatIsWrong(t *testing.T) {
 	dir := releaseBuild.programs(t)
 	n := devtest.Server(t)
@@ -29,37 +29,21 @@ func TestExitStatusSaysWhatIsWrong(t *testing.T) {
 			"ALLOW_PLAIN_HTTP=true"}},
 		{"mandate-consumer", with(mandate, "MANDATE_API_URL=https://me:"+mandateToken+"@mandates.example.com"), 2,
 			[]string{"MANDATE_API_URL", "user"}},
-		{"mandate-consumer", with(mandate, "MANDATE_API_TOKEN="), 2, []string{"MANDATE_API_TOKEN: is not set"}},
-		{"mandate-consumer", with(mandate, "NATS_URL=nats://"), 2, []string{"NATS_URL: must be a list of server addresses"}},
 		{"mandate-consumer", with(mandate, "MANDATE_API_TOKEN="+mandateToken+"\x01"), 2, []string{"MANDATE_API_TOKEN"}},
 		{"mandate-consumer", with(mandate, "MANDATE_API_TOKEN_FILE=also"), 2, []string{"MANDATE_API_TOKEN: "}},
-		{"mandate-consumer", with(mandate, "MANDATE_API_VERSION=v2"), 2, []string{"MANDATE_API_V2_URL: is not set"}},
-		{"mandate-consumer", with(mandate, "CONCURRENCY=0"), 2, []string{"CONCURRENCY: must be"}},
 		{"mandate-consumer", with(mandate, "CONCURENCY=8", "CONCURRENCY=0"), 2, []string{"CONCURENCY: no setting has this name", "CONCURRENCY"}},
 		{"mandate-consumer", with(mandate, "CONCURENCY=8"), 1, []string{`"warn"`, `"CONCURENCY"`, `"meant":"CONCURRENCY"`}},
-		{"mandate-consumer", with(mandate, "CONCURRENCY=1"), 2, []string{"CONCURRENCY: must be"}},
 		{"mandate-consumer", with(mandate, "CONCURRENCY=many"), 2, []string{"CONCURRENCY"}},
-		{"mandate-consumer", with(mandate, "UPSTREAM_TIMEOUT=soon"), 2, []string{"UPSTREAM_TIMEOUT"}},
 		{"mandate-consumer", with(mandate, "RATE=-1"), 2, []string{"RATE: must be"}},
 		{"mandate-consumer", with(mandate, "FLEET_RATE=NaN"), 2, []string{"FLEET_RATE: must be"}},
-		{"mandate-consumer", with(mandate, "OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4317", "OTEL_EXPORTER_OTLP_PROTOCOL=grpc"), 2,
-			[]string{"OTEL_EXPORTER_OTLP_PROTOCOL: must be http/protobuf"}},
-		{"mandate-consumer", with(mandate, "ADMIN_ADDR=nowhere"), 2, []string{"ADMIN_ADDR: "}},
 		{"mandate-consumer", with(mandate, "NATS_USER=me", "NATS_PASSWORD_FILE=/nowhere/"), 2,
 			[]string{"NATS_PASSWORD_FILE: /nowhere/: no such file"}},
 		{"mandate-consumer", with(mandate, "NATS_USER=me", "NATS_PASSWORD_FILE="+empty), 2, []string{"NATS_PASSWORD_FILE: the file is empty"}},
 		{"mandate-consumer", with(mandate, "NATS_USER=me", "NATS_PASSWORD_FILE="+empty, "NATS_PASSWORD="+mailKey), 2,
 			[]string{"NATS_PASSWORD and NATS_PASSWORD_FILE: give one"}},
-		{"mandate-consumer", with(mandate, "NATS_URL=nats://127.0.0.1:4222,nats://nats.example.test", "NATS_USER=me", "NATS_PASSWORD=secret"),
-			2, []string{"NATS_URL: a password or token would travel", "ALLOW_PLAIN_NATS"}},
-		{"mandate-consumer", with(mandate, "NATS_URL=nats://token@nats.example.test"), 2, []string{"ALLOW_PLAIN_NATS"}},
 		{"mandate-consumer", with(mandate, "NATS_PASSWORD_FILE="+empty), 2, []string{"NATS_PASSWORD_FILE: give NATS_USER too"}},
 		{"mandate-consumer", mandate, 1, []string{"run `errand provision --missing`"}},
-		{"mail-consumer", with(mail, "MAIL_API_URL="), 2, []string{"MAIL_API_URL: is not set"}},
-		{"mail-consumer", with(mail, "MAIL_API_URL=http://mail.example.com"), 2, []string{"MAIL_API_URL", "plain http://"}},
-		{"mail-consumer", with(mail, "MAIL_API_KEY="), 2, []string{"MAIL_API_KEY: is not set"}},
 		{"mail-consumer", with(mail, "RECIPIENT_KEY=guessable"), 2, []string{"RECIPIENT_KEY: ", "fewer than 32 characters"}},
-		{"mail-consumer", with(mail, "MAIL_BATCH_SIZE=1001"), 2, []string{"MAIL_BATCH_SIZE: must be"}},
 		{"mail-consumer", mail, 1, []string{"run `errand provision --missing`"}},
 	} {
 		p, err := launch(t, dir, c.program, c.env)
