@@ -15,10 +15,12 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"errand/internal/sandbox/devkit/inshort"
 )
 
 var (
-	forTime = flag.Duration("sim.for", 0, "for how long new seeds are tried")
+	forTime = flag.Duration("sim.for", 0, "for how long new seeds are tried; 0: the first ones alone")
 	oneSeed = flag.Uint64("sim.seed", 0, "try this seed alone, and tell its story")
 	first   = flag.Uint64("sim.from", 0, "the first seed; 0: by the clock")
 	count   = flag.Uint64("sim.count", 1<<62, "how many seeds at most")
@@ -86,12 +88,15 @@ func TestWhateverHappensThePromisesAreKept(t *testing.T) {
 		tell(t, draw(*oneSeed))
 		return
 	}
-	from := *first
-	if from == 0 {
-		from = uint64(time.Now().UnixNano())
+	from, count, began, cpu := *first, *count, time.Now(), cpuTime()
+	until := began.Add(*forTime)
+	switch {
+	case *forTime == 0:
+		from, count, until = 1, uint64(inshort.Choose(t, 500, 50)), began.Add(time.Hour)
+	case from == 0:
+		from = uint64(began.UnixNano())
 	}
-	began, cpu := time.Now(), cpuTime()
-	played, failed := playAll(t, from, *count, began.Add(*forTime))
+	played, failed := playAll(t, from, count, until)
 	took := time.Since(began)
 	each := time.Duration(float64(cpuTime()-cpu) / float64(max(played, 1)))
 	t.Logf("%d histories from seed %d in %v: %.0f a second, %v of CPU each, %.0f a second on two cores",
