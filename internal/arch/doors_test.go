@@ -74,7 +74,7 @@ var doors = map[string]string{
 
 	// What makes the schemas is not shipped: `errand schema` prints what is committed.
 	"internal/schema": "programs pkg/messages kong yaml",
-	"internal/arch":   "", "internal/e2e": "",
+	"internal/arch":   "", "internal/sim": "", "internal/e2e": "",
 }
 
 // libraries are the modules that doors name.

@@ -53,9 +53,8 @@ func (l *eventLog) there(e *stored) bool {
 
 // last returns the last event of a history in a state, as it was a while ago; nil if there was none.
 func (l *eventLog) last(key string, state messages.State, ago time.Duration) *stored {
-	all := l.of[key]
-	for i := len(all) - 1; i >= 0; i-- {
-		if e := all[i]; (state == "*" || e.state == state) && l.there(e) && time.Since(e.At) >= ago {
+	for _, e := range slices.Backward(l.of[key]) {
+		if (state == "*" || e.state == state) && l.there(e) && time.Since(e.At) >= ago {
 			return e
 		}
 	}

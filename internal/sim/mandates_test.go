@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -75,8 +76,8 @@ func (l *ledger) list(order string, page int) string {
 			all = append(all, row{"others", at})
 		}
 	}
-	for i := len(l.rows) - 1; i >= 0; i-- {
-		if r := l.rows[i]; (order == "" || r.order == order) && !r.at.After(now) {
+	for _, r := range slices.Backward(l.rows) {
+		if (order == "" || r.order == order) && !r.at.After(now) {
 			at := 0
 			for at < len(all) && all[at].at.After(r.at) {
 				at++
@@ -98,10 +99,11 @@ func (l *ledger) list(order string, page int) string {
 			r.at.UnixNano(), r.at.In(l.zone).Format(time.DateTime), r.order)
 	}
 	last := max(1, (len(all)+l.size-1)/l.size)
-	fmt.Fprintf(&b, `],"links":{"next":null},"meta":{"current_page":%d,"last_page":%d,"per_page":%d,"total":%d}}`, page, last, l.size, len(all))
-	out := b.String()
+	next := "null"
 	if page < last {
-		out = strings.Replace(out, `"next":null`, `"next":"?page=2"`, 1)
+		next = `"?page=2"`
 	}
-	return out
+	fmt.Fprintf(&b, `],"links":{"next":%s},"meta":{"current_page":%d,"last_page":%d,"per_page":%d,"total":%d}}`, next, page, last, l.size,
+		len(all))
+	return b.String()
 }

@@ -269,12 +269,16 @@ func (w *world) truth(r *request) {
 			}
 		}
 		got := w.effectsOf(r, e.facts.Fingerprint, until)
+		says := e.state
+		if says == messages.Resolved {
+			says = e.facts.Outcome
+		}
 		switch {
 		case r.op == messages.Send:
 			w.sendTruth(r, e, got)
-		case e.state == messages.Succeeded && len(got) == 0, e.state == messages.Resolved && e.facts.Outcome == messages.Succeeded && len(got) == 0:
+		case says == messages.Succeeded && len(got) == 0:
 			w.fail("%s is %s (%d), and was not done", r.ID, e.state, e.Sequence)
-		case e.state == messages.Failed && len(got) > 0, e.state == messages.Resolved && e.facts.Outcome == messages.Failed && len(got) > 0:
+		case says == messages.Failed && len(got) > 0:
 			w.fail("%s is %s (%d), and was done", r.ID, e.state, e.Sequence)
 		}
 	}
@@ -371,7 +375,8 @@ func (w *world) dead() {
 	for _, e := range w.log.events {
 		left := e.state == messages.Failed || e.state == messages.Uncertain
 		of, _, _ := strings.Cut(e.trace, "-")
-		if r := w.requests[of]; !left || !e.outcome() || r != nil && r.erased || e.facts.Reason == messages.ReasonCancelled || w.log.forgotten(e) {
+		r := w.requests[of]
+		if !left || !e.outcome() || r != nil && r.erased || e.facts.Reason == messages.ReasonCancelled || w.log.forgotten(e) {
 			continue
 		}
 		found := false

@@ -46,7 +46,7 @@ func (w *world) act(t step, r *request) {
 
 // redrive plans, thinks for a while, and does it. N says what is accepted, and whether she is killed meanwhile.
 func (p person) redrive(ctx context.Context, r *request, t step) {
-	w := p.node.w
+	w := p.w
 	letter := w.letters.newest(r.ID)
 	if letter == nil {
 		return
@@ -96,7 +96,7 @@ func (w *world) consent(r *request, item act.Item, accepted bool) {
 
 // erase does what act.Erase does to the log: it marks each history of the request, and removes what it said.
 func (p person) erase(ctx context.Context, r *request) {
-	w := p.node.w
+	w := p.w
 	h := &history.History{Log: p.Log, Operation: r.op, ID: r.ID}
 	_, err := h.Read(ctx)
 	if done, ok := errors.AsType[*history.AlreadyDoneError](err); !ok || done.State == messages.Erased {

@@ -183,8 +183,8 @@ var kualaLumpur = time.FixedZone("Asia/Kuala_Lumpur", 8*60*60)
 
 func (r *replica) mandateConsumer(soft context.Context, n *node) {
 	p := r.program(soft, n)
-	api, err := mandate.New(mandate.Config{URL: "http://127.0.0.1:1", Token: clients.NewSecret("token"), PortalKey: clients.NewSecret("portal")},
-		p.options...)
+	config := mandate.Config{URL: "http://127.0.0.1:1", Token: clients.NewSecret("token"), PortalKey: clients.NewSecret("portal")}
+	api, err := mandate.New(config, p.options...)
 	must(err)
 	times := &mandates.Times{Zone: kualaLumpur, Client: api, Policy: p.caller.Policy, Last: p.log.Last, Logger: logger}
 	list := &mandates.List{Client: api, Policy: p.caller.Policy, Stop: p.caller.Stop, Settle: listSettle, Times: times}

@@ -139,7 +139,7 @@ func tell(t *testing.T, s *script) {
 		t.Log("all promises are kept")
 		return
 	}
-	if !testing.Short() {
+	if !*once {
 		f = report(t, f)
 	}
 	keepScript(t, f)

@@ -41,7 +41,8 @@ func (w *world) story(most int) string {
 	fmt.Fprintf(&b, "seed %d: %s, %d replicas, CONCURRENCY %d, RATE %g, %d at once, %d tries, given up after %v, events kept %v\n",
 		w.seed, kind, w.Replicas, w.Concurrency, w.Rate, w.Parallel, w.Tries, w.GiveUp, w.Kept)
 	for _, r := range w.Requests {
-		fmt.Fprintf(&b, "  %s %s: %d recipients, on_unknown %q, give_up_at %v, each call %q\n", r.ID, r.Kind, r.To, r.OnUnknown, r.GiveUpAt, r.Poison)
+		fmt.Fprintf(&b, "  %s %s: %d recipients, on_unknown %q, give_up_at %v, each call %q\n", r.ID, r.Kind, r.To, r.OnUnknown, r.GiveUpAt,
+			r.Poison)
 	}
 	for i, l := range w.tale {
 		if cut := len(w.tale) - most; cut > 0 && i >= most/4 && i < most/4+cut {

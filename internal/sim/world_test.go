@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"sync"
@@ -123,11 +124,9 @@ func (w *world) contentsOf(r spec, op messages.Operation, n int) contents {
 		}
 		body["subject"], body["content"], body["to"] = name, "text", to
 	case messages.Enroll:
-		for k, v := range map[string]any{"payer_name": name, "payer_email": "payer@example.test", "payer_id_type": 1, "payer_id": "900101015555",
+		maps.Copy(body, map[string]any{"payer_name": name, "payer_email": "payer@example.test", "payer_id_type": 1, "payer_id": "900101015555",
 			"payer_telephone_number": "60190000000", "order_number": "DD-" + r.ID, "amount": "100", "application_reason": "Rent",
-			"frequency_mode": "MT", "portal_key": nil} {
-			body[k] = v
-		}
+			"frequency_mode": "MT"})
 	case messages.Transactions:
 		body = map[string]any{"request_id": r.ID, "max_pages": 40 + n}
 	case messages.Account:
