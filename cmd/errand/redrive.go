@@ -38,10 +38,9 @@ func (*deadRedrive) Help() string {
     may_be_done_twice  a call of unknown fate was made, the events have
                        expired, or another request was published with the
                        same Nats-Msg-Id: run only if --accept-twice names
-                       it. An enrollment is looked up in the transaction
-                       list right before its call, and not called if it
-                       is listed; a message sends its unaccepted batches
-                       even without --accept-twice
+                       it. An enrollment is called only if the transaction
+                       list proves that it was not taken; a message sends
+                       its unaccepted batches even without --accept-twice
     was_done           it turned out to be done, or its order number is
                        listed: run only if --force names it
     cancelled          a person withdrew it: run only with --force

@@ -115,8 +115,8 @@ func TestOfTwoProgramsOneResolves(t *testing.T) {
 		b.uncertain(sandbox.Cut)
 		b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Cut, Times: n})
 		b.request(enrollOp, "many", n, "on_unknown", "report")
-		b.run(b.mandates(), 10*time.Minute, b.published("mandate.enroll.uncertain.*", n+1))
-		time.Sleep(25 * time.Hour) // all of them are due at once
+		b.run(b.mandates(), 24*time.Hour, b.published("mandate.enroll.uncertain.*", n+1)) // a hold takes its time
+		time.Sleep(25 * time.Hour)                                                        // all of them are due at once
 		seen := time.Now()
 		stop := b.running(b.mandates())
 		b.run(b.mandates(), 10*time.Minute, nil)
