@@ -54,9 +54,7 @@ type source struct {
 	scan    bus.Scan
 	earlier []string // patterns of earlier sources of the stream; they show what matches
 	page    []bus.Message
-	empty   int    // empty answers in a row
-	past    uint64 // stored messages still to be read
-	head    event  // the next one of them
+	past    uint64 // stored messages still to be shown
 }
 
 // pageSize is how many messages a source requests at once.

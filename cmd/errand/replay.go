@@ -35,12 +35,13 @@ func (f *follower) news(ctx context.Context) (list []event) {
 	}
 	for _, s := range f.sources {
 		for {
-			e, sequence, there := s.peek(ctx, f.b)
-			if !there || sequence >= ends[s.scan.Stream] {
+			if len(s.page) == 0 {
+				s.page, _ = s.scan.Next(ctx, f.b.nc) // tried again after an error
+			}
+			if len(s.page) == 0 || s.page[0].Sequence >= ends[s.scan.Stream] {
 				break
 			}
-			s.page = s.page[1:]
-			if !s.elsewhere(e) {
+			if e := s.take(); !s.elsewhere(e) {
 				list = append(list, e)
 			}
 		}
@@ -54,79 +55,56 @@ func (f *follower) history(ctx context.Context, last uint64, show func(event)) e
 	total := uint64(0)
 	for _, s := range f.sources {
 		total += s.past
-		if err := s.advance(ctx, f.b, false); err != nil {
-			return err
-		}
 	}
 	for ; ; total-- {
 		var first *source
 		for _, s := range f.sources {
-			if s.past > 0 && (first == nil || s.head.at.Before(first.head.at)) {
+			if err := s.fill(ctx, f.b); err != nil {
+				return err
+			}
+			if s.past > 0 && (first == nil || s.page[0].Time.Before(first.page[0].Time)) {
 				first = s
 			}
 		}
 		if first == nil {
 			return nil
 		}
-		if (last == 0 || total <= last) && !first.elsewhere(first.head) {
-			show(first.head)
-		}
-		if err := first.advance(ctx, f.b, true); err != nil {
-			return err
+		first.past--
+		if e := first.take(); (last == 0 || total <= last) && !first.elsewhere(e) {
+			show(e)
 		}
 	}
-}
-
-// advance replaces the head by the next message, if any.
-func (s *source) advance(ctx context.Context, b broker, shown bool) error {
-	if shown {
-		s.past--
-	}
-	if s.past == 0 {
-		return nil
-	}
-	e, left, err := s.next(ctx, b)
-	s.head, s.past = e, min(s.past, left) // some may have been removed
-	return err
 }
 
 // maxEmpty is how many empty answers in a row mean that messages were removed. A replica that lags gives some too.
 const maxEmpty = 10
 
-// next returns the next message, and how many messages there are from it on: 0 if they were removed. It waits while no
-// server answers, which the connection reports.
-func (s *source) next(ctx context.Context, b broker) (event, uint64, error) {
-	e, _, there := s.peek(ctx, b)
-	for ; !there; e, _, there = s.peek(ctx, b) {
-		if s.empty >= maxEmpty {
-			return event{}, 0, nil
-		}
-		if !retry.Pause(ctx, retry.Follow) {
-			return event{}, 0, ctx.Err()
-		}
-	}
-	pending := s.page[0].Pending
-	s.page = s.page[1:]
-	return e, pending + 1, nil
-}
-
-// peek returns the next message and its sequence, if it is stored yet.
-func (s *source) peek(ctx context.Context, b broker) (e event, sequence uint64, there bool) {
-	if len(s.page) == 0 {
+// fill reads the next page of stored messages once the one before is shown. It waits while no server answers, which the
+// connection reports.
+func (s *source) fill(ctx context.Context, b broker) error {
+	for empty := 0; s.past > 0 && len(s.page) == 0; {
 		page, err := s.scan.Next(ctx, b.nc)
 		switch {
-		case err != nil: // tried again
-		case len(page) == 0:
-			s.empty++
-		default:
-			s.page, s.empty = page, 0
+		case len(page) > 0:
+			s.page, s.past = page, min(s.past, page[0].Pending+1) // some may have been removed
+			return nil
+		case err == nil:
+			empty++
+		}
+		if empty > maxEmpty {
+			s.past = 0
+		} else if !retry.Pause(ctx, retry.Follow) {
+			return ctx.Err()
 		}
 	}
-	if len(s.page) == 0 {
-		return e, 0, false
-	}
+	return nil
+}
+
+// take removes the first message of the page.
+func (s *source) take() event {
 	m := s.page[0]
-	return event{at: m.Time, subject: m.Subject, header: m.Header, data: m.Data}, m.Sequence, true
+	s.page = s.page[1:]
+	return event{at: m.Time, subject: m.Subject, header: m.Header, data: m.Data}
 }
 
 // elsewhere reports whether an earlier source shows the event.

@@ -105,25 +105,29 @@ func (i *issuer) discover(ctx context.Context) (*oidc.Provider, error) {
 	return i.provider, nil
 }
 
-// oauth returns the client's configuration. It sets how the secret is sent, as trying both ways would send a code twice,
-// which some issuers take for theft.
-func (i *issuer) oauth(p *oidc.Provider) (*oauth2.Config, error) {
+// oauth returns the issuer, and the client's configuration. It sets how the secret is sent, as trying both ways would send a
+// code twice, which some issuers take for theft.
+func (i *issuer) oauth(ctx context.Context) (*oidc.Provider, *oauth2.Config, error) {
+	p, err := i.discover(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
 	secret, err := i.config.OIDC.secret()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	var takes struct {
 		Methods []string `json:"token_endpoint_auth_methods_supported"`
 	}
 	if err := p.Claims(&takes); err != nil {
-		return nil, notAccepted(err)
+		return nil, nil, notAccepted(err)
 	}
 	endpoint := p.Endpoint()
 	endpoint.AuthStyle = oauth2.AuthStyleInHeader
 	if secret == "" || len(takes.Methods) > 0 && !slices.Contains(takes.Methods, "client_secret_basic") {
 		endpoint.AuthStyle = oauth2.AuthStyleInParams
 	}
-	return &oauth2.Config{ClientID: i.config.OIDC.ClientID, ClientSecret: secret, Endpoint: endpoint,
+	return p, &oauth2.Config{ClientID: i.config.OIDC.ClientID, ClientSecret: secret, Endpoint: endpoint,
 		RedirectURL: i.config.origin() + callbackPath, Scopes: i.config.OIDC.Scopes}, nil
 }
 
@@ -145,11 +149,7 @@ func (g *Guard) login(w http.ResponseWriter, r *http.Request) {
 
 // begin sends a browser to log in, and notes the page to return to.
 func (g *Guard) begin(w http.ResponseWriter, r *http.Request, then string) error {
-	provider, err := g.issuer.discover(oidc.ClientContext(r.Context(), g.issuer.client))
-	if err != nil {
-		return err
-	}
-	oauth, err := g.issuer.oauth(provider)
+	_, oauth, err := g.issuer.oauth(oidc.ClientContext(r.Context(), g.issuer.client))
 	if err != nil {
 		return err
 	}
@@ -216,11 +216,7 @@ func (g *Guard) finish(r *http.Request) (pending, User, error) {
 
 // redeem exchanges the code for an ID token, and checks that it is for this console and this login.
 func (g *Guard) redeem(ctx context.Context, code string, p pending) (*oidc.IDToken, error) {
-	provider, err := g.issuer.discover(ctx)
-	if err != nil {
-		return nil, err
-	}
-	oauth, err := g.issuer.oauth(provider)
+	provider, oauth, err := g.issuer.oauth(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -152,7 +152,7 @@ func (s *Server) startRedrive(r *http.Request, user access.User) (string, error)
 	if err != nil {
 		return "", err
 	}
-	run := &redriveRun{ID: rand.Text()[:10], By: user.Name, Why: why, Began: time.Now(), Items: items, stop: func() {}}
+	run := &redriveRun{ID: rand.Text()[:10], By: user.Name, Why: why, Began: time.Now(), Items: items}
 	consent := act.Consent{Why: why, Accept: r.Form["accept"], Force: r.Form["force"], Rate: rate}
 	run.work = func(ctx context.Context) error { return p.Requests().Redrive(ctx, items, consent, run.add) }
 	if !s.runs.start(run) {

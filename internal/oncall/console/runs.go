@@ -21,8 +21,9 @@ type redriveRun struct {
 	Items []act.Item
 	work  func(context.Context) error
 
+	stop func()
+
 	mu      sync.Mutex
-	stop    func()
 	results []act.Redriven
 	ended   time.Time
 	err     error
@@ -70,13 +71,12 @@ func (r *redriveRun) page() runPage {
 
 // runs keeps redrives: those under way, and recent ones.
 type runs struct {
-	begin chan *redriveRun
+	wg sync.WaitGroup
 
 	mu  sync.Mutex
-	all []*redriveRun // the newest last
+	ctx context.Context // ends with the console; nil while it does not run
+	all []*redriveRun   // the newest last
 }
-
-func newRuns() *runs { return &runs{begin: make(chan *redriveRun, maxRuns)} }
 
 // Bounds of runs: how many at once, and how many are kept. The audit keeps all.
 const (
@@ -84,28 +84,17 @@ const (
 	keptRuns = 20
 )
 
-// run starts redrives until ctx ends. Redrives under way then stop after their current request.
+// run allows redrives until ctx ends. Redrives under way then stop after their current request.
 func (r *runs) run(ctx context.Context) {
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case one := <-r.begin:
-			wg.Go(func() {
-				ctx, stop := context.WithCancel(ctx)
-				defer stop()
-				one.mu.Lock()
-				one.stop = stop
-				one.mu.Unlock()
-				err := one.work(ctx)
-				one.mu.Lock()
-				defer one.mu.Unlock()
-				one.ended, one.err = time.Now(), err
-			})
-		}
+	set := func(ctx context.Context) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.ctx = ctx
 	}
+	set(ctx)
+	<-ctx.Done()
+	set(nil) // from now on none starts
+	r.wg.Wait()
 }
 
 // start starts a run. It returns false if too many are under way.
@@ -118,14 +107,22 @@ func (r *runs) start(one *redriveRun) bool {
 			working++
 		}
 	}
-	if working >= maxRuns {
+	if working >= maxRuns || r.ctx == nil {
 		return false
 	}
 	r.all = append(r.all, one)
 	if len(r.all) > keptRuns {
 		r.all = slices.Delete(r.all, 0, len(r.all)-keptRuns)
 	}
-	r.begin <- one // it has room, as fewer are under way
+	ctx, stop := context.WithCancel(r.ctx)
+	one.stop = stop
+	r.wg.Go(func() {
+		defer stop()
+		err := one.work(ctx)
+		one.mu.Lock()
+		defer one.mu.Unlock()
+		one.ended, one.err = time.Now(), err
+	})
 	return true
 }
 
@@ -175,8 +172,6 @@ func (s *Server) cancelRedrive(r *http.Request, _ access.User) (string, error) {
 	if run == nil {
 		return "", errNoRun
 	}
-	run.mu.Lock()
-	defer run.mu.Unlock()
 	run.stop()
 	return "/redrives/" + run.ID, nil
 }

@@ -39,7 +39,7 @@ type Server struct {
 }
 
 func newServer(with programs.Connected, x *index.Index, guard *access.Guard, secrets []*messages.RecipientSecret) *Server {
-	s := &Server{reader: inspect.Reader{Conn: with.Conn, JS: with.JetStream}, index: x, guard: guard, secrets: secrets, runs: newRuns(),
+	s := &Server{reader: inspect.Reader{Conn: with.Conn, JS: with.JetStream}, index: x, guard: guard, secrets: secrets, runs: new(runs),
 		log: with.Logger, via: "console " + with.Version, began: time.Now()}
 	s.watch = newWatch(s.reader, x)
 	return s
