@@ -7,7 +7,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"sync"
 	"time"
@@ -129,10 +128,11 @@ const demoChecksum = "demo-checksum-secret"
 
 // programs returns the programs with mostly default settings.
 func (h *installation) programs(log zerolog.Logger) (map[string]programs.Program, error) {
-	callbacks, err := freeAddress()
+	free, err := devkit.Addresses(1)
 	if err != nil {
 		return nil, err
 	}
+	callbacks := free[0]
 	secrets, checksum := programs.CallbackSecrets{CallbackSecret: rand.Text() + rand.Text()}, programs.Checksum{ChecksumSecret: demoChecksum}
 	common := programs.Common{Base: programs.Base{NATS: bus.Connection{URL: h.nats}, AdminAddr: "off", ShutdownGrace: 5 * time.Second,
 		Logger: &log},
@@ -151,15 +151,6 @@ func (h *installation) programs(log zerolog.Logger) (map[string]programs.Program
 		"log-poller": &programs.LogPoller{Common: common, MailAPI: mail,
 			Interval: 300 * time.Millisecond, Limit: 1000, Overlap: 15 * time.Minute, ReportAfter: 72 * time.Hour},
 	}, nil
-}
-
-// freeAddress returns a free address of this machine.
-func freeAddress() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	return l.Addr().String(), l.Close()
 }
 
 // demoSettings make the mail of the demo arrive one after the other within seconds.

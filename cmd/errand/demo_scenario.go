@@ -267,21 +267,13 @@ func (s *scenario) complete() bool {
 func (s *scenario) check(t sandbox.Oracle) (problems []string) {
 	expect := func(what string, got, want any) {
 		if got != want {
-			problems = append(problems, fmt.Sprintf("%s: got %v, want %v", what, got, want))
+			problems = append(problems, fmt.Sprintf("%s: got %+v, want %+v", what, got, want))
 		}
 	}
 	enrollCalls, sendCalls, recipients, enrolled := 0, 0, 0, 0
 	for _, r := range s.requests {
-		expect(r.title+" ("+r.id+"), outcome", string(r.got.state), string(r.want.state))
-		expect(r.title+" ("+r.id+"), application", string(r.got.application), string(r.want.application))
-		for _, n := range []struct {
-			name      string
-			got, want int
-		}{{"calls", r.got.calls, r.want.calls}, {"accepted", r.got.accepted, r.want.accepted}, {"delivered", r.got.delivered, r.want.delivered},
-			{"bounced", r.got.bounced, r.want.bounced}, {"refused", r.got.refused, r.want.refused},
-			{"left out", r.got.leftOut, r.want.leftOut}, {"batches", r.got.batches, r.want.batches}} {
-			expect(r.title+" ("+r.id+"), "+n.name, n.got, n.want)
-		}
+		r.got.requested = r.want.requested
+		expect(r.title+" ("+r.id+")", r.got, r.want)
 		if r.op == messages.Send {
 			sendCalls, recipients = sendCalls+r.want.calls, recipients+r.want.accepted
 		} else {

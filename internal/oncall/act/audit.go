@@ -1,10 +1,7 @@
-// Package act is what people do to requests and queues: each act is recorded in the stream
-// AUDIT before it is done, and again after it with how it went.
+// Package act is what people do to requests and queues. Each act is recorded in the stream AUDIT before it is done, or it is
+// not done, and afterwards with its result. Without the second record the result is unknown.
 //
 //	audit.<verb>.<actor>.<target>  before ─► the act ─► audit.<verb>.<actor>.<target>  after
-//
-// A record that cannot be stored before keeps the act from being done. One that has none after
-// it, as when the person's program was killed, says that it is not known how the act went.
 //
 //	audit.go, read.go    the records, stored and read
 //	redrive.go, plan.go  dead letters run again; what is known of each, batches.go: of a message
@@ -46,8 +43,7 @@ const (
 // Verbs are all that there are.
 var Verbs = []Verb{Redrive, Cancel, Pause, Resume, Erase, Reveal}
 
-// Act is what a person is about to do. Nothing in it may be personal data of a payer or a
-// recipient: it stays for 400 days, and nobody can take it out.
+// Act is what a person is about to do. It holds no personal data: it stays for 400 days, and nobody can remove it.
 type Act struct {
 	Verb      Verb               `json:"verb"`
 	Operation messages.Operation `json:"operation,omitempty"` // of the request or the queue
@@ -115,10 +111,8 @@ var (
 	ErrNotRecorded = errors.New("nothing was done, since it could not be recorded in " + bus.Audit)
 )
 
-// Do records an act, does it, and records how it went; said is that in a few words, without
-// personal data. Errors: ErrNoReason, ErrNotRecorded, or what do returns: one that is
-// ErrNothingDone, or any other, after which it may have been done in part. With an act that
-// was done and whose second record could not be stored, the error says that.
+// Do records an act, does it, and records its result; said is that in a few words, without personal data. Errors:
+// ErrNoReason, ErrNotRecorded, ErrNothingDone, or any other, after which it may have been done in part or not recorded.
 func (p Person) Do(ctx context.Context, a Act, do func(context.Context) (said string, err error)) (string, error) {
 	a.Why = messages.Cut(strings.TrimSpace(a.Why))
 	if a.Why == "" {
@@ -166,8 +160,7 @@ func subjectOf(verb, actor, target string) string {
 	return strings.Join(parts, ".")
 }
 
-// subjectToken is a name as one token of a subject: ann@example.com is ann@example%2Ecom. No two names
-// have the same, and nameOf gives the name back.
+// subjectToken is a name as one token of a subject: ann@example.com is ann@example%2Ecom. nameOf returns the name.
 func subjectToken(name string) string {
 	var b strings.Builder
 	for i := range len(name) {

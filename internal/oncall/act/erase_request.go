@@ -107,11 +107,8 @@ func (p Person) keepRowsAway(ctx context.Context, of messages.Operation, id stri
 func (p Person) keepRowAway(ctx context.Context, m bus.Message) error {
 	subject := messages.ParseSubject(m.Subject)
 	of, state := subject.Operation, subject.State
-	switch {
-	case state == messages.Erased:
-		return nil
-	case of != messages.Delivery: // whatever the state
-	case !slices.Contains([]messages.State{messages.Delivered, messages.Deferred, messages.Bounced, messages.Unknown}, state):
+	rows := []messages.State{messages.Delivered, messages.Deferred, messages.Bounced, messages.Unknown}
+	if state == messages.Erased || of == messages.Delivery && !slices.Contains(rows, state) {
 		return nil
 	}
 	var row struct {

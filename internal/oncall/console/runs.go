@@ -86,14 +86,13 @@ const (
 
 // run allows redrives until ctx ends. Redrives under way then stop after their current request.
 func (r *runs) run(ctx context.Context) {
-	set := func(ctx context.Context) {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.ctx = ctx
-	}
-	set(ctx)
+	r.mu.Lock()
+	r.ctx = ctx
+	r.mu.Unlock()
 	<-ctx.Done()
-	set(nil) // from now on none starts
+	r.mu.Lock()
+	r.ctx = nil // none starts any longer
+	r.mu.Unlock()
 	r.wg.Wait()
 }
 

@@ -1,32 +1,15 @@
-// Package index is what the web console looks requests up in: a projection of the streams
-// in SQLite. It is never a second truth. What it says was read from the streams a moment
-// ago, it can be thrown away at any time, and nothing but pages for people depends on it.
+// Package index is what the web console looks requests up in: a projection of the streams in SQLite. It is never a second
+// truth: it can be thrown away at any time, and nothing but pages for people depends on it.
 //
-//	streams ── Follow ──> messages ── one transaction: rows and position ──> SQLite
-//	                                                                          │
-//	      pages <── Requests, Find, Events, Counts
-//	      live  <── Version (in memory)          how far it is <── Lag
+//	streams ── follow.go ──> gather.go: what messages say ── write.go: one transaction, rows and position ──> store.go: SQLite
+//	         └ expire.go: what they no longer keep                                                              │
+//	    pages <── requests.go: lists; find.go: by what requests name; counts.go: how many of which kind.go <────┘
 //
-// A row holds an id, a state, a reason, times and sequences. Order numbers and addresses
-// are there as keyed hashes alone: who has the file and not the key learns none. What has
-// no event yet, a request in its queue, is not in it: internal/oncall/inspect reads the queues.
+// A row holds an id, a state, a reason, times and sequences. Order numbers and addresses are there as keyed hashes alone
+// (hash.go). A request that is in its queue and has no event yet is not in it: internal/oncall/inspect reads the queues.
 //
-// The streams are read by direct gets: that leaves nothing behind in NATS, and needs the
-// rights that people have to read them with errand, to the streams of events and to the
-// dead letters: $JS.API.DIRECT.GET.<stream> and $JS.API.STREAM.INFO.<stream>.
-//
-// It begins again, from the first message that the streams keep, when the streams are not
-// those that it was made of: one was made again, or lost messages that it had; when its
-// file was made by another version or with another key; and when the file is damaged.
-//
-//	index.go    opening and closing; lock.go, hash.go: its lock and its key
-//	follow.go   reading the streams; expire.go: what they no longer keep
-//	gather.go   what messages say; write.go: into the file, store.go
-//	kind.go     what requests have in common: operation, state, reason; and what may be done
-//	requests.go lists of requests, page by page
-//	find.go     requests by what they name
-//	counts.go   how many of which kind, now and over time
-//	lag.go      how far behind it is
+// The streams are read by direct gets, with the rights of people. It begins again from their first message when they are not
+// those that it was made of, when another version or key made its file, and when the file is damaged. lag.go says how far it is.
 package index
 
 import (
@@ -45,13 +28,11 @@ import (
 
 // Options say where an index is kept.
 type Options struct {
-	// Dir is a directory for the index alone. It is made if it is not there.
+	// Dir is a directory for the index alone, made if it is not there.
 	Dir string
-	// Key is what hashes are made with, at least 32 bytes; without one it is read from the
-	// file key in Dir, which is made if it is not there.
+	// Key is what hashes are made with, at least 32 bytes; default: from the file key in Dir, made if it is not there.
 	Key []byte
-	// Secrets are those that mail-consumer makes keys of recipients with (RECIPIENT_KEY).
-	// Without the right one a message is not found by its recipients.
+	// Secrets are mail-consumer's RECIPIENT_KEY: without them a message is not found by its recipients.
 	Secrets []*messages.RecipientSecret
 	Log     zerolog.Logger
 }
@@ -77,9 +58,8 @@ var ErrInUse = errors.New("it is in use by another process: give each console a 
 // errClosed says that there is nothing to ask.
 var errClosed = errors.New("index: it is closed")
 
-// Open opens the index in a directory. One that cannot be used, as another version of the
-// program made it or its file is damaged, is thrown away, which Lag tells. Errors: ErrInUse,
-// or what is wrong with the directory, the key or the disk.
+// Open opens the index in a directory; one that cannot be used begins again, which Lag says. Errors: ErrInUse, or what is
+// wrong with the directory, the key or the disk.
 func Open(o Options) (*Index, error) {
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("index: %w", err)
@@ -139,8 +119,7 @@ func (x *Index) startOver(why string) (err error) {
 	return x.store.state(&x.lag)
 }
 
-// Close closes the index, after Follow has ended. What is being asked of it meanwhile ends
-// first.
+// Close closes the index after Follow, and what is being asked of it, have ended.
 func (x *Index) Close() error {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -1,18 +1,12 @@
-// Package inspect answers the questions of those on call from what NATS has: what waits and
-// why, what became of a request, what failed. It only asks, and leaves nothing behind.
+// Package inspect answers the questions of people on call from what NATS has. It only asks, and leaves nothing behind.
 //
 //	status.go  queues, programs, streams; problems.go: what is wrong with them, and which alert says so
-//	open.go    requests that have no outcome yet: they are in the queues
-//	explain.go why one waits
-//	story.go   all that is known of one request
-//	mandate.go what became of its mandate
-//	list.go    requests by state, reason and time
-//	find.go    requests by what they name: an order number, an address, a payer
-//	class.go   what running one again may do
-//	dead.go    dead letters
+//	open.go    requests without an outcome, which are in the queues; explain.go: why one waits
+//	story.go   all that is known of one request; mandate.go: what became of its mandate
+//	list.go    requests by state, reason and time; find.go: by what they name
+//	dead.go    dead letters; class.go: what running one again may do
 //
-// What has an outcome is read from the events, by filters on the server. What has none is
-// in its queue and nowhere else: whatever waits is found there, taken or not.
+// What has an outcome is read from the events, by filters on the server. What has none is in its queue and nowhere else.
 package inspect
 
 import (
