@@ -60,17 +60,14 @@ func (x *Index) Events(ctx context.Context, since time.Time) (all []Count, err e
 		if err != nil {
 			return err
 		}
-		defer func() { _ = rows.Close() }() // Err says it all
-		for rows.Next() {
+		return each(rows, func() error {
 			var c Count
 			var kind, slot int64
-			if err := rows.Scan(&kind, &c.Count, &slot); err != nil {
-				return err
-			}
+			err := rows.Scan(&kind, &c.Count, &slot)
 			c.Kind, c.At = kinds[kind].Kind, timeOf(slot)
 			all = append(all, c)
-		}
-		return rows.Err()
+			return err
+		})
 	})
 	return all, err
 }

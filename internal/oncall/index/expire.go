@@ -120,15 +120,13 @@ func (w *writer) query(question string, args ...any) (all []oldRow, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = rows.Close() }() // Err says it all
-	for rows.Next() {
+	err = each(rows, func() error {
 		var r oldRow
-		if err := rows.Scan(&r.n, &r.kind, &r.seq, &r.at); err != nil {
-			return nil, err
-		}
+		err := rows.Scan(&r.n, &r.kind, &r.seq, &r.at)
 		all = append(all, r)
-	}
-	return all, rows.Err()
+		return err
+	})
+	return all, err
 }
 
 // sweep removes the names of requests that are gone, once an hour: it reads all names.

@@ -103,7 +103,11 @@ func (x *Index) find(q *search, word string, into *Finding) error {
 			return err
 		}
 	}
-	return q.each("SELECT id FROM secret ORDER BY id", func(rows *sql.Rows) error {
+	rows, err := q.tx.QueryContext(q.ctx, "SELECT id FROM secret ORDER BY id")
+	if err != nil {
+		return err
+	}
+	return each(rows, func() error {
 		var id string
 		err := rows.Scan(&id)
 		if !known[id] {
@@ -140,7 +144,11 @@ func (q *search) rows(as messages.NamedAs, question string, args ...any) error {
 // of it, and what belongs to none by itself.
 func (q *search) mails(hash int64, into *Finding) error {
 	last := map[int64]*Mail{}
-	err := q.each("SELECT n, state, smtp, at, seq FROM mail WHERE hash = ? ORDER BY seq DESC LIMIT ?", func(rows *sql.Rows) error {
+	rows, err := q.tx.QueryContext(q.ctx, "SELECT n, state, smtp, at, seq FROM mail WHERE hash = ? ORDER BY seq DESC LIMIT ?", hash, findLimit)
+	if err != nil {
+		return err
+	}
+	err = each(rows, func() error {
 		var n, at int64
 		var m Mail
 		err := rows.Scan(&n, &m.State, &m.SMTP, &at, &m.Sequence)
@@ -151,7 +159,7 @@ func (q *search) mails(hash int64, into *Finding) error {
 			last[n] = &m
 		}
 		return err
-	}, hash, findLimit)
+	})
 	for n, m := range last {
 		if err == nil { // it is found as well where the record of its call is made with an unknown secret
 			err = q.rows(messages.NamedRecipient, "SELECT "+rowColumns+" FROM request WHERE n = ?", n)
@@ -161,19 +169,4 @@ func (q *search) mails(hash int64, into *Finding) error {
 		}
 	}
 	return err
-}
-
-// each reads the rows of a question.
-func (q *search) each(question string, read func(*sql.Rows) error, args ...any) error {
-	rows, err := q.tx.QueryContext(q.ctx, question, args...)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = rows.Close() }() // Err says it all
-	for rows.Next() {
-		if err := read(rows); err != nil {
-			return err
-		}
-	}
-	return rows.Err()
 }

@@ -162,18 +162,15 @@ func scanRows(ctx context.Context, tx *sql.Tx, kinds map[int64]Count, question s
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = rows.Close() }() // Err says it all
-	for rows.Next() {
+	err = each(rows, func() error {
 		var r Row
 		var kind, began int64
 		err := rows.Scan(&r.place.n, &r.RequestID, &kind, &r.place.at, &r.Sequence, &began, &r.Attempt, &r.HTTPStatus, &r.DeadLetter)
-		if err != nil {
-			return nil, err
-		}
 		r.Kind, r.At, r.Began = kinds[kind].Kind, time.UnixMicro(r.place.at).UTC(), time.UnixMicro(began).UTC()
 		all = append(all, r)
-	}
-	return all, rows.Err()
+		return err
+	})
+	return all, err
 }
 
 // kindsOf are the kinds by their number, with how many requests are of each.
@@ -182,15 +179,12 @@ func kindsOf(ctx context.Context, tx *sql.Tx) (map[int64]Count, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = rows.Close() }() // Err says it all
 	all := map[int64]Count{}
-	for rows.Next() {
+	return all, each(rows, func() error {
 		var number int64
 		var c Count
-		if err := rows.Scan(&number, &c.Count, &c.Operation, &c.State, &c.Reason, &c.Outcome, &c.Class, &c.Dead); err != nil {
-			return nil, err
-		}
+		err := rows.Scan(&number, &c.Count, &c.Operation, &c.State, &c.Reason, &c.Outcome, &c.Class, &c.Dead)
 		all[number] = c
-	}
-	return all, rows.Err()
+		return err
+	})
 }

@@ -156,16 +156,23 @@ func (s *store) state(l *lag) error {
 	if err != nil {
 		return fmt.Errorf("index: %w", err)
 	}
-	defer func() { _ = rows.Close() }() // Err says it all
-	for rows.Next() {
+	return each(rows, func() error {
 		var p Position
 		var created, at int64
-		if err := rows.Scan(&p.Stream, &created, &p.Indexed, &at); err != nil {
-			return fmt.Errorf("index: %w", err)
-		}
-		p.Created, p.At = time.Unix(0, created).UTC(), time.Unix(0, at).UTC()
-		p.Last = p.Indexed
+		err := rows.Scan(&p.Stream, &created, &p.Indexed, &at)
+		p.Created, p.At, p.Last = time.Unix(0, created).UTC(), time.Unix(0, at).UTC(), p.Indexed
 		l.Streams = append(l.Streams, p)
+		return err
+	})
+}
+
+// each calls read for each of the rows, and closes them.
+func each(rows *sql.Rows, read func() error) error {
+	defer func() { _ = rows.Close() }() // Err says it all
+	for rows.Next() {
+		if err := read(); err != nil {
+			return err
+		}
 	}
 	return rows.Err()
 }

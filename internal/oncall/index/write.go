@@ -105,17 +105,15 @@ func (w *writer) load() error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = rows.Close() }() // Err says it all
 	w.kinds, w.requests = map[Kind]int64{}, map[int64]int64{}
-	for rows.Next() {
+	err = each(rows, func() error {
 		var n int64
 		var k Kind
-		if err := rows.Scan(&n, &k.Operation, &k.State, &k.Reason, &k.Outcome, &k.Class, &k.Dead); err != nil {
-			return err
-		}
+		err := rows.Scan(&n, &k.Operation, &k.State, &k.Reason, &k.Outcome, &k.Class, &k.Dead)
 		w.kinds[k] = n
-	}
-	if err := rows.Err(); err != nil {
+		return err
+	})
+	if err != nil {
 		return err
 	}
 	const last = "SELECT value AS n FROM meta WHERE name = 'last' UNION ALL SELECT coalesce(max(n), 0) FROM request"
