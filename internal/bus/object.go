@@ -9,6 +9,7 @@ import (
 	"hash"
 	"io"
 	"io/fs"
+	"math"
 	"regexp"
 	"time"
 
@@ -22,18 +23,18 @@ import (
 // Objects opens recipient lists in JetStream's object store.
 type Objects struct{ Conn *nats.Conn }
 
-// Open reads an object; the last read fails if the digest does not match. fs.ErrNotExist: the leader has none with that
-// digest.
-func (o Objects) Open(ctx context.Context, ref messages.ObjectRef) (io.ReadCloser, error) {
+// Open reads an object of so many bytes; the last read fails if the digest does not match. fs.ErrNotExist: the leader has
+// none with that digest.
+func (o Objects) Open(ctx context.Context, ref messages.ObjectRef) (io.ReadCloser, int64, error) {
 	info, err := o.info(ctx, ref.Bucket, ref.Name)
 	if err == nil && info.Opts != nil && info.Opts.Link != nil {
 		info, err = o.info(ctx, info.Opts.Link.Bucket, info.Opts.Link.Name)
 	}
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	if info.Digest != ref.Digest {
-		return nil, fs.ErrNotExist
+		return nil, 0, fs.ErrNotExist
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	return &object{
@@ -42,7 +43,7 @@ func (o Objects) Open(ctx context.Context, ref messages.ObjectRef) (io.ReadClose
 		},
 		pause: func() bool { return retry.Pause(ctx, retry.ObjectRead) },
 		close: cancel, left: info.Size, next: 1, sum: sha256.New(), digest: info.Digest,
-	}, nil
+	}, int64(min(info.Size, math.MaxInt64)), nil
 }
 
 // bucketName is a valid name of a bucket; a link may have anything there.

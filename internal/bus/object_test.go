@@ -68,7 +68,7 @@ func TestAnObjectIsReadWholeOrNotAtAll(t *testing.T) {
 		"a chunk false":  {messages.ObjectRef{Bucket: "lists", Name: "tampered", Digest: digest(list)}, nil, jetstream.ErrDigestMismatch, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			object, err := bus.Objects{Conn: nc}.Open(t.Context(), c.ref)
+			object, _, err := bus.Objects{Conn: nc}.Open(t.Context(), c.ref)
 			if !errors.Is(err, c.opened) {
 				t.Fatalf("open: got %v, want %v", err, c.opened)
 			}
@@ -157,16 +157,16 @@ func TestAListThatAReplicaLacksIsAskedOfTheLeader(t *testing.T) {
 		b, _ := json.Marshal(map[string]any{"message": found})
 		return &nats.Msg{Data: b}
 	})
-	object, err := bus.Objects{Conn: nc}.Open(t.Context(), messages.ObjectRef{Bucket: "lists", Name: "list", Digest: digest(content)})
+	object, size, err := bus.Objects{Conn: nc}.Open(t.Context(), messages.ObjectRef{Bucket: "lists", Name: "list", Digest: digest(content)})
 	if err != nil {
 		t.Fatalf("open: %v", err)
 	}
 	defer object.Close()
-	if got, err := io.ReadAll(object); err != nil || !bytes.Equal(got, content) {
+	if got, err := io.ReadAll(object); err != nil || !bytes.Equal(got, content) || size != int64(len(content)) {
 		t.Errorf("read %q, %v", got, err)
 	}
 	other := messages.ObjectRef{Bucket: "lists", Name: "other", Digest: digest(content)}
-	if _, err := (bus.Objects{Conn: nc}).Open(t.Context(), other); !errors.Is(err, fs.ErrNotExist) {
+	if _, _, err := (bus.Objects{Conn: nc}).Open(t.Context(), other); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("another name: %v, want fs.ErrNotExist", err)
 	}
 }

@@ -36,6 +36,8 @@ const (
 	SecondLook = 2 * time.Second
 	// LookIsGood is how long the result of a look-up may be acted upon.
 	LookIsGood = time.Second
+	// Crowded is how long a message to a long list is deferred while enough others are sent.
+	Crowded = time.Minute
 	// Newer is how long a request is deferred that only a newer program may understand.
 	Newer = 10 * time.Second
 	// Nak is the shortest deferral, of a request that is due already.

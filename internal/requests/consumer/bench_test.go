@@ -67,7 +67,9 @@ var mails = work{bus.SendQueue, messages.Send.Requested(),
 			t.Fatal(err)
 		}
 		return consumer.New(s, queue, h, consumer.Sends((&mailing.Handler{Upstream: api, Caller: caller, Size: 1000, Parallel: 4,
-			Open: func(context.Context, messages.ObjectRef) (io.ReadCloser, error) { return nil, errors.ErrUnsupported },
+			Open: func(context.Context, messages.ObjectRef) (io.ReadCloser, int64, error) {
+				return nil, 0, errors.ErrUnsupported
+			},
 			Sent: store.Sent}).Handle, mailing.Ended))
 	}}
 

@@ -97,7 +97,7 @@ type Consumer[R any] struct {
 
 // New makes the consumer of a queue, which Run closes.
 func New[R any](s Settings, queue Queue, h *hold.Hold, op Operation[R]) *Consumer[R] {
-	return &Consumer[R]{Settings: s, op: op, queue: queue, hold: h, lease: lease{every: queue.AckWait() / 3}, large: newLarge()}
+	return &Consumer[R]{Settings: s, op: op, queue: queue, hold: h, lease: lease{every: queue.AckWait() / 3}}
 }
 
 // Fault says what keeps the consumer from taking work; "" when nothing does.
@@ -151,11 +151,11 @@ func (c *Consumer[R]) Run(ctx, hard context.Context) error {
 }
 
 func (c *Consumer[R]) work(ctx, hard context.Context, r *bus.Request) {
-	units, err := c.admitLarge(ctx, r)
+	bytes, err := c.admitLarge(ctx, r)
 	if err != nil {
 		return
 	}
-	defer c.large.free(units)
+	defer c.large.room.Free(bytes)
 	permit := c.hold.Permit()
 	switch d := c.open(r, permit); {
 	case permit.Admit(d.ids[0]):

@@ -6,6 +6,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"errand/internal/bus"
+	"errand/pkg/messages"
 )
 
 // Requests of a megabyte are in flight sixteen at a time; small ones pass them by, and one
@@ -13,39 +16,51 @@ import (
 func TestLargeRequestsShareTheirRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const mega, all = 1 << 20, 17
-		room := newLarge()
+		c := &Consumer[messages.EnrollRequest]{lease: lease{every: time.Minute}}
+		admit := func(ctx context.Context, bytes int) (int, error) {
+			r := &bus.Request{Data: make([]byte, bytes), Acker: ignored{}}
+			c.large.expect(r)
+			return c.admitLarge(ctx, r)
+		}
 		taken := make(chan int, all)
 		for range all {
 			go func() {
-				units, err := room.take(t.Context(), mega)
+				bytes, err := admit(t.Context(), mega)
 				if err != nil {
 					t.Error(err)
 				}
-				taken <- units
+				taken <- bytes
 			}()
 		}
 		synctest.Wait()
 		if len(taken) != all-1 {
 			t.Fatalf("%d requests of a megabyte are in flight, want %d", len(taken), all-1)
 		}
-		if units, err := room.take(t.Context(), largeUnit-1); units != 0 || err != nil {
-			t.Errorf("a small request took %d units, %v", units, err)
+		if bytes, err := admit(t.Context(), largeBytes-1); bytes != 0 || err != nil {
+			t.Errorf("a small request took %d bytes, %v", bytes, err)
 		}
 		for range all {
-			room.free(<-taken)
+			c.large.room.Free(<-taken)
 		}
-		units, err := room.take(t.Context(), 100*mega)
-		if units != largeUnits || err != nil {
-			t.Errorf("a request larger than all room took %d units of %d, %v", units, largeUnits, err)
+		bytes, err := admit(t.Context(), 100*mega)
+		if bytes != 100*mega || err != nil {
+			t.Errorf("a request larger than all room took %d bytes, %v", bytes, err)
 		}
 		ctx, stop := context.WithTimeout(t.Context(), time.Second)
 		defer stop()
-		if _, err := room.take(ctx, mega); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := admit(ctx, mega); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("a request beside it: %v", err)
 		}
-		room.free(units)
-		if len(room.units) != 0 || len(room.taking) != 0 {
-			t.Errorf("%d units and %d turns stay taken", len(room.units), len(room.taking))
+		c.large.room.Free(bytes)
+		if c.large.wait(); !c.large.room.Try(roomForLarge, roomForLarge) || c.lease.count() != 0 {
+			t.Errorf("something stays taken, or %d are leased", c.lease.count())
 		}
 	})
 }
+
+// ignored is a queue that is told nothing.
+type ignored struct{}
+
+func (ignored) Ack() error                       { return nil }
+func (ignored) NakWithDelay(time.Duration) error { return nil }
+func (ignored) InProgress() error                { return nil }

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"iter"
-	"sync"
 	"time"
 
+	"errand/internal/history"
+	"errand/internal/retry"
 	"errand/pkg/messages"
 )
 
@@ -17,14 +19,42 @@ type invalidError struct{ field, rule string }
 
 func (e *invalidError) Error() string { return e.field + " " + e.rule }
 
+// A list of more than manyBytes is compared with itself a few at a time, one of more than longBytes (about 100,000 addresses)
+// alone: that takes memory. Messages to such long lists are sent a few at a time, since that takes hours.
+const (
+	manyBytes    = 200 << 10
+	longBytes    = 2 << 20
+	maxComparing = 8
+	longCalls    = 4 // that a message to a long list counts for, at least
+)
+
+// errCrowded defers a message to a long list: others make as many calls as long work may, half of all.
+var errCrowded = errors.New("send: enough messages to long lists are being sent")
+
 // makePlan plans the request's list. A list that was begun was within the limit then, whatever the limit is now.
 func (m *message) makePlan(ctx context.Context, begun bool) (plan, error) {
+	bytes, err := m.bytes(ctx)
+	if err != nil {
+		return plan{}, err
+	}
+	comparing, most := &m.comparing, maxComparing
+	if bytes > longBytes {
+		if comparing, most = &m.filtering, 1; !m.admit() {
+			return plan{}, &history.RetryLaterError{At: retry.NotBefore(retry.Crowded, m.request.GiveUpAt, m.Caller.Timeout), Cause: errCrowded}
+		}
+	}
+	if bytes > manyBytes {
+		if err := comparing.Take(ctx, 1, most); err != nil {
+			return plan{}, err
+		}
+		defer comparing.Free(1)
+	}
 	limit := m.MaxRecipients
 	if begun {
 		limit = 0
 	}
 	about := len(m.request.Body.To) / 32 // an address of usual length
-	p, err := m.planner.plan(ctx, func() iter.Seq2[string, error] { return m.admitted(ctx) }, about, m.size, limit)
+	p, err := usual.plan(func() iter.Seq2[string, error] { return m.untilStopped(m.texts(ctx)) }, about, m.size, limit)
 	if fault, ok := errors.AsType[listFault](err); ok {
 		field := "to"
 		if m.request.Body.ToObject != nil {
@@ -35,54 +65,40 @@ func (m *message) makePlan(ctx context.Context, begun bool) (plan, error) {
 	return p, err
 }
 
-// Lists of more than manyTexts addresses are compared a few at a time (maxComparing), since that takes memory. Messages
-// to lists of more than longList are sent a few at a time, since that takes hours.
-const (
-	manyTexts    = 10_000
-	maxComparing = 8
-	longList     = 100_000
-)
+// bytes is how long the list is, as it was written.
+func (m *message) bytes(ctx context.Context) (int64, error) {
+	if m.request.Body.ToObject == nil {
+		return int64(len(m.request.Body.To)), nil
+	}
+	list, size, err := m.open(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return size, list.Close()
+}
 
-// errCrowded defers a message to a long list: enough of them are being sent, and messages to few recipients need slots.
-var errCrowded = errors.New("send: enough messages to long lists are being sent")
+// admit takes a message's share of the calls of long work, until leave. One whose GiveUpAt has passed continues without it.
+func (m *message) admit() bool {
+	if m.share == 0 && time.Now().Before(m.request.GiveUpAt) {
+		n := max(m.Parallel, longCalls)
+		if !m.long.Try(n, cap(m.Caller.Slots)/2) {
+			return false
+		}
+		m.share = n
+	}
+	return true
+}
 
-// admitted yields texts for a plan. After manyTexts it waits until fewer such lists are compared. It ends with
-// errCrowded if the list is long and no more long lists may be sent now, and with errStopping when the program ends.
-func (m *message) admitted(ctx context.Context) iter.Seq2[string, error] {
+// leave frees what admit took.
+func (m *message) leave() { m.long.Free(m.share) }
+
+// untilStopped ends texts with errStopping when the program ends.
+func (m *message) untilStopped(texts iter.Seq2[string, error]) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
-		crowd := &m.planner.crowd
-		if object := m.request.Body.ToObject; object != nil && crowd.knows(object.Digest) && !m.admit() {
-			yield("", errCrowded)
-			return
-		}
-		comparing, n := false, 0
-		release := func() {
-			if comparing {
-				<-m.planner.comparing
-			}
-			comparing = false
-		}
-		defer release()
-		for text, err := range m.texts(ctx) {
+		n := 0
+		for text, err := range texts {
 			if n++; n%1000 == 0 && m.Caller.Stopping() {
 				err = errStopping
-			}
-			switch n {
-			case manyTexts + 1:
-				select {
-				case m.planner.comparing <- struct{}{}:
-					comparing = true
-				case <-ctx.Done():
-					err = context.Cause(ctx)
-				}
-			case longList + 1:
-				release()
-				if object := m.request.Body.ToObject; object != nil {
-					crowd.learn(object.Digest)
-				}
-				if !m.admit() {
-					err = errCrowded
-				}
 			}
 			if !yield(text, err) || err != nil {
 				return
@@ -91,62 +107,16 @@ func (m *message) admitted(ctx context.Context) iter.Seq2[string, error] {
 	}
 }
 
-// admit takes a place for messages to long lists, until leave. A message whose GiveUpAt has passed continues without one.
-func (m *message) admit() bool {
-	if m.placed || !time.Now().Before(m.request.GiveUpAt) {
-		return true
+// open opens the object that holds the list.
+func (m *message) open(ctx context.Context) (io.ReadCloser, int64, error) {
+	object, size, err := m.Open(ctx, *m.request.Body.ToObject)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		err = &invalidError{"to_object", "names no object with that digest"}
+	case err != nil:
+		err = fmt.Errorf("send: open the recipient list: %w", err)
 	}
-	m.placed = m.planner.crowd.enter(max(cap(m.Caller.Slots)/8, 1))
-	return m.placed
-}
-
-// leave frees the place that admit took, if it took one.
-func (m *message) leave() {
-	if m.placed {
-		m.planner.crowd.leave()
-	}
-}
-
-// crowd is the messages to long lists that are being sent.
-type crowd struct {
-	mu      sync.Mutex
-	sending int
-	known   map[string]struct{} // digests of long lists: to defer them, they need not be read again
-}
-
-// enter takes a place, unless as many are taken as there are.
-func (c *crowd) enter(places int) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.sending >= places {
-		return false
-	}
-	c.sending++
-	return true
-}
-
-func (c *crowd) leave() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.sending--
-}
-
-const maxKnown = 10_000
-
-func (c *crowd) learn(digest string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.known == nil || len(c.known) >= maxKnown {
-		c.known = map[string]struct{}{}
-	}
-	c.known[digest] = struct{}{}
-}
-
-func (c *crowd) knows(digest string) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	_, ok := c.known[digest]
-	return ok
+	return object, size, err
 }
 
 // texts reads the recipients in order, as they were written. An error comes last.
@@ -160,13 +130,9 @@ func (m *message) texts(ctx context.Context) iter.Seq2[string, error] {
 			}
 			return
 		}
-		object, err := m.Open(ctx, *m.request.Body.ToObject)
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-			yield("", &invalidError{"to_object", "names no object with that digest"})
-			return
-		case err != nil:
-			yield("", fmt.Errorf("send: open the recipient list: %w", err))
+		object, _, err := m.open(ctx)
+		if err != nil {
+			yield("", err)
 			return
 		}
 		defer object.Close()

@@ -6,50 +6,119 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"errand/internal/requests/attempt"
+	"errand/internal/requests/hold"
 	"errand/pkg/messages"
 )
 
-// Messages to long lists leave places to those to few: one that finds no place comes back
+// holder makes plans of messages to ten recipients, whose lists say that they are of other sizes.
+type holder struct {
+	Handler
+	size    int64
+	list    io.Reader // read behind the recipients
+	opened  int
+	overdue bool
+}
+
+func newHolder() *holder {
+	h := &holder{list: strings.NewReader("")}
+	h.Handler = Handler{Caller: &attempt.Caller{}, Open: func(context.Context, messages.ObjectRef) (io.ReadCloser, int64, error) {
+		h.opened++
+		return io.NopCloser(io.MultiReader(strings.NewReader(addresses(0, 10)), h.list)), h.size, nil
+	}}
+	return h
+}
+
+func (h *holder) message() *message {
+	giveUp := time.Now().Add(time.Hour)
+	if h.overdue {
+		giveUp = time.Now()
+	}
+	return &message{Handler: &h.Handler, size: 1000, request: attempt.Request[messages.SendRequest]{
+		Body: messages.SendRequest{ToObject: &messages.ObjectRef{}}, Delivery: attempt.Delivery{GiveUpAt: giveUp}}}
+}
+
+// Messages to long lists leave calls to those to few: one that finds no share comes back
 // later, unless its time is over.
 func TestLongListsLeavePlacesToOthers(t *testing.T) {
-	list := addresses(0, longList+1)
-	opened := 0
-	h := &Handler{Caller: &attempt.Caller{}, Open: func(context.Context, messages.ObjectRef) (io.ReadCloser, error) {
-		opened++
-		return io.NopCloser(strings.NewReader(list)), nil
-	}}
-	long := func(giveUp time.Duration) *message {
-		return &message{Handler: h, size: 1000, request: attempt.Request[messages.SendRequest]{
-			Body: messages.SendRequest{ToObject: &messages.ObjectRef{}}, Delivery: attempt.Delivery{GiveUpAt: time.Now().Add(giveUp)}}}
-	}
+	h := newHolder()
 	planned := func(who string, m *message, want error) {
 		t.Helper()
 		if _, err := m.makePlan(t.Context(), false); !errors.Is(err, want) {
 			t.Errorf("%s: got %v, want %v", who, err, want)
 		}
 	}
-	first, second, overdue := long(time.Hour), long(time.Hour), long(-time.Second)
+	h.size = longBytes + 1
+	first, second := h.message(), h.message()
 	planned("the first", first, nil)
 	planned("the first, on another reading", first, nil)
-	planned("the second beside it", second, errCrowded)
-	before := opened
-	if planned("the second again", second, errCrowded); opened != before {
-		t.Error("a list that is known to be long was read to be put off")
+	before := h.opened
+	if planned("the second beside it", second, errCrowded); h.opened != before+1 {
+		t.Error("a long list was read to be deferred")
 	}
+	h.overdue = true
+	overdue := h.message()
 	planned("one that is to be given up", overdue, nil)
-	few := long(time.Hour)
-	few.request.Body = messages.SendRequest{To: []byte(`["a@example.test"]`)}
-	planned("one to few", few, nil)
+	h.overdue, h.size = false, longBytes
+	few := h.message()
+	planned("one to fewer", few, nil)
 	for _, m := range []*message{first, second, overdue, few} {
 		m.leave()
 	}
+	h.size = longBytes + 1
 	planned("the second when the first has left", second, nil)
-	if second.leave(); h.planner.crowd.sending != 0 || len(h.planner.comparing) != 0 {
-		t.Errorf("%d places stay taken, and %d to compare", h.planner.crowd.sending, len(h.planner.comparing))
+	if second.leave(); !h.long.Try(100, 1) || !h.comparing.Try(100, 1) || !h.filtering.Try(100, 1) {
+		t.Error("something stays taken")
 	}
+}
+
+// blocked is a list that has no end until it is closed.
+type blocked chan struct{}
+
+func (b blocked) Read([]byte) (int, error) { <-b; return 0, io.EOF }
+
+func TestLongListsArePlannedOneAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHolder()
+		h.Caller.Slots = make(hold.Slots, 64)
+		ended := make(chan error, 2)
+		plan := func(ctx context.Context) {
+			m := h.message()
+			go func() { _, err := m.makePlan(ctx, false); ended <- err }()
+			synctest.Wait()
+		}
+		proceed := make(blocked)
+		h.size, h.list = longBytes+1, proceed
+		plan(t.Context())
+		h.size, h.list = longBytes, strings.NewReader("")
+		if plan(t.Context()); len(ended) != 1 {
+			t.Fatal("a shorter list waits for a long one")
+		}
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		h.size = longBytes + 1
+		gone := errors.New("the program ends")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		if plan(ctx); len(ended) != 0 {
+			t.Fatal("two long lists at a time")
+		}
+		cancel(gone)
+		if err := <-ended; !errors.Is(err, gone) {
+			t.Errorf("the one that waited: %v", err)
+		}
+		close(proceed)
+		if err := <-ended; err != nil {
+			t.Errorf("the first one: %v", err)
+		}
+		plan(t.Context())
+		if err := <-ended; err != nil {
+			t.Errorf("the next one: %v", err)
+		}
+	})
 }
 
 // A program that ends does not read a list to its end first, nor fail a request for that.

@@ -1,12 +1,9 @@
 package send
 
 import (
-	"cmp"
-	"context"
 	"fmt"
 	"hash/maphash"
 	"iter"
-	"sync"
 
 	"errand/pkg/messages"
 )
@@ -46,20 +43,9 @@ type memory struct {
 	perBlock    int // recipients of the filter, for each block
 }
 
-// usual is the memory of a plan. The filter has parts of 0.5, 1, 2 and 4 MiB, and mistakes less than one in a hundred
+// usual is what plans have. The filter has parts of 0.5, 1, 2 and 4 MiB, and mistakes less than one in a hundred
 // of five million recipients: of an ordinary list, all suspects fit.
 var usual = memory{maxExact: 100_000, maxSuspects: 200_000, blocks: 512 << 10 / 64, perBlock: 36}
-
-// planner makes plans, of long lists one at a time: so the memory that plans take does not grow with the length of the
-// lists, nor with their number beyond what short lists take. The zero planner is ready.
-type planner struct {
-	memory memory // usual, if it is zero
-	crowd  crowd
-
-	once      sync.Once     // makes the channels
-	comparing chan struct{} // has room for maxComparing: lists of more than manyTexts
-	filtering chan struct{} // has room for one: a list that is compared with a filter
-}
 
 // plan finds the invalid recipients and the duplicates of a list and counts what
 // is left, reading the list from its beginning with each call of texts:
@@ -72,28 +58,11 @@ type planner struct {
 // about is an estimate of how many texts the list has, 0 if that is unknown. A list with more
 // recipients than limit, or with more than twice as many texts, is refused; 0 means no limit.
 //
-// Errors: a listFault, which no repetition mends; the list's error; or the cause of ctx when it ends while another long
-// list is planned. With the fault that there is no recipient at all, the plan says what there is instead.
-func (p *planner) plan(ctx context.Context, texts func() iter.Seq2[string, error], about, size, limit int) (plan, error) {
-	p.once.Do(func() { p.comparing, p.filtering = make(chan struct{}, maxComparing), make(chan struct{}, 1) })
-	alone := false
-	defer func() {
-		if alone {
-			<-p.filtering
-		}
-	}()
-	c := comparison{plan: plan{size: size, kept: make([]string, 0, min(about, max(size, maxKept)))}, memory: cmp.Or(p.memory, usual),
-		limit: limit}
-	c.exact = make(map[recipient]struct{}, min(about, c.memory.maxExact))
-	c.lengthen = func() error {
-		select {
-		case p.filtering <- struct{}{}:
-			alone = true
-			return nil
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
+// Errors: a listFault, which no repetition mends, or the list's error. With the fault that there is no recipient at all,
+// the plan says what there is instead.
+func (m memory) plan(texts func() iter.Seq2[string, error], about, size, limit int) (plan, error) {
+	c := comparison{plan: plan{size: size, kept: make([]string, 0, min(about, max(size, maxKept)))}, memory: m, limit: limit,
+		exact: make(map[recipient]struct{}, min(about, m.maxExact))}
 	err := c.compare(texts)
 	switch {
 	case err != nil:
@@ -164,7 +133,6 @@ type comparison struct {
 	memory   memory
 	limit    int
 	exact    map[recipient]struct{} // all recipients so far; nil once the list is long
-	lengthen func() error           // waits until a long list may be planned
 	filter   *filter                // all recipients so far of a long list
 	doubtful set                    // texts that the filter takes for duplicates, a few of them wrongly
 	suspects map[recipient]bool     // recipients of doubtful texts, for the next reading: whether they were met there
@@ -225,9 +193,6 @@ func (c *comparison) meet(i int, r recipient, address string) error {
 				c.kept = append(c.kept, address)
 			}
 			return nil
-		}
-		if err := c.lengthen(); err != nil {
-			return err
 		}
 		c.filter = newFilter(c.memory.blocks, c.memory.perBlock)
 		for before := range c.exact {

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -67,8 +66,7 @@ func TestDuplicatesAreFoundHoweverFarApart(t *testing.T) {
 			t.Parallel()
 			readings := 0
 			texts := lines(c.list, &readings)
-			var planner planner
-			p, err := planner.plan(t.Context(), texts, 0, 1000, 1_000_000)
+			p, err := usual.plan(texts, 0, 1000, 1_000_000)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -102,8 +100,7 @@ func TestAPlanIsThatOfAComparisonOfAllWithAll(t *testing.T) {
 		}
 		readings := 0
 		texts := lines(list.String(), &readings)
-		planner := planner{memory: in}
-		p, err := planner.plan(t.Context(), texts, 0, 1+r.IntN(in.maxExact), 0)
+		p, err := in.plan(texts, 0, 1+r.IntN(in.maxExact), 0)
 		if fault, ok := errors.AsType[listFault](err); ok && p.recipients == 0 && fault == "holds no valid address" {
 			err = nil
 		}
@@ -187,8 +184,7 @@ func TestAListBeyondItsLimitIsRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			readings := 0
-			var planner planner
-			_, err := planner.plan(t.Context(), lines(c.list, &readings), 0, 1000, c.limit)
+			_, err := usual.plan(lines(c.list, &readings), 0, 1000, c.limit)
 			fault, _ := errors.AsType[listFault](err)
 			if string(fault) != c.rule || err != nil && c.rule == "" {
 				t.Errorf("got %v, want %q", err, c.rule)
@@ -202,8 +198,7 @@ func TestAListBeyondItsLimitIsRefused(t *testing.T) {
 
 // What is invalid is reported also when nothing else is there.
 func TestAListWithoutARecipientSaysWhatItHolds(t *testing.T) {
-	var planner planner
-	p, err := planner.plan(t.Context(), lines("nobody\nno@one@\n", new(int)), 0, 1000, 0)
+	p, err := usual.plan(lines("nobody\nno@one@\n", new(int)), 0, 1000, 0)
 	want := []messages.InvalidAddress{{Address: "nobody", Reason: "is not an email address"},
 		{Address: "no@one@", Reason: "is not an email address"}}
 	if diff := cmp.Diff(want, p.invalid); diff != "" || p.faults != 2 || err == nil {
@@ -216,8 +211,7 @@ func TestAShortListIsReadOnce(t *testing.T) {
 	for n, want := range map[int]int{1: 1, 1001: 1, maxKept: 1, maxKept + 1: 2} {
 		list, readings := addresses(0, n)+addresses(0, 1), 0
 		texts := lines(list, &readings)
-		var planner planner
-		p, err := planner.plan(t.Context(), texts, 0, 1000, 0)
+		p, err := usual.plan(texts, 0, 1000, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -258,10 +252,9 @@ func TestPlanningAMillionRecipientsTakesTwoReadingsAndLittleMemory(t *testing.T)
 	devtest.Full(t)
 	list := addresses(0, 1_000_000) + addresses(0, 1000)
 	readings := 0
-	var planner planner
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	if _, err := planner.plan(t.Context(), lines(list, &readings), 0, 1000, 0); err != nil {
+	if _, err := usual.plan(lines(list, &readings), 0, 1000, 0); err != nil {
 		t.Fatal(err)
 	}
 	runtime.ReadMemStats(&after)
@@ -274,56 +267,13 @@ func TestPlanningAMillionRecipientsTakesTwoReadingsAndLittleMemory(t *testing.T)
 	}
 }
 
-func TestLongListsArePlannedOneAtATime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		planner := planner{memory: memory{maxExact: 10, maxSuspects: 10, blocks: 1, perBlock: 45}}
-		proceed := make(chan struct{})
-		held := func() iter.Seq2[string, error] { // becomes long, and then does not end
-			return func(yield func(string, error) bool) {
-				lines(addresses(0, 20), new(int))()(yield)
-				<-proceed
-			}
-		}
-		ended := make(chan error, 2)
-		go func() {
-			_, err := planner.plan(t.Context(), held, 0, 5, 0)
-			ended <- err
-		}()
-		synctest.Wait()
-		if _, err := planner.plan(t.Context(), lines(addresses(0, 10), new(int)), 0, 5, 0); err != nil {
-			t.Errorf("a short list, beside a long one: %v", err)
-		}
-		gone := errors.New("the program ends")
-		ctx, cancel := context.WithCancelCause(t.Context())
-		go func() {
-			_, err := planner.plan(ctx, lines(addresses(0, 20), new(int)), 0, 5, 0)
-			ended <- err
-		}()
-		synctest.Wait()
-		select {
-		case err := <-ended:
-			t.Fatalf("two long lists at a time, %v", err)
-		default:
-		}
-		cancel(gone)
-		if err := <-ended; !errors.Is(err, gone) {
-			t.Errorf("the one that waited: %v", err)
-		}
-		close(proceed)
-		if err := <-ended; err != nil {
-			t.Errorf("the first one: %v", err)
-		}
-		if _, err := planner.plan(t.Context(), lines(addresses(0, 20), new(int)), 0, 5, 0); err != nil {
-			t.Errorf("the next one: %v", err)
-		}
-	})
-}
-
 // listed is a message whose recipients are in an object.
 func listed(object io.Reader) *message {
 	return &message{size: 1000, request: attempt.Request[messages.SendRequest]{Body: messages.SendRequest{ToObject: &messages.ObjectRef{}}},
 		Handler: &Handler{Caller: &attempt.Caller{},
-			Open: func(context.Context, messages.ObjectRef) (io.ReadCloser, error) { return io.NopCloser(object), nil }}}
+			Open: func(context.Context, messages.ObjectRef) (io.ReadCloser, int64, error) {
+				return io.NopCloser(object), 0, nil
+			}}}
 }
 
 // What cannot be read to its end is not sent as if it were shorter.

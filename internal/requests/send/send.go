@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"errand/internal/history"
+	"errand/internal/requests/admission"
 	"errand/internal/requests/attempt"
 	"errand/internal/retry"
 	"errand/pkg/clients/mail"
@@ -39,12 +40,14 @@ type Handler struct {
 	// Secret makes the keys of addresses in records; nil makes plain hashes.
 	Secret *messages.RecipientSecret
 	// Open opens the object that holds a recipient list. fs.ErrNotExist means that there
-	// is no such object with that digest.
-	Open func(context.Context, messages.ObjectRef) (io.ReadCloser, error)
+	// is no such object with that digest. It returns the object's size, too.
+	Open func(context.Context, messages.ObjectRef) (io.ReadCloser, int64, error)
 	// Sent stores a record of a call for the readers of the sending log. No call is made before it returned nil.
 	Sent func(context.Context, messages.SentBody) error
 
-	planner planner
+	long      admission.Share // of calls: messages to long lists
+	comparing admission.Share // lists that take memory
+	filtering admission.Share // long lists, which take more
 }
 
 type message struct {
@@ -54,7 +57,7 @@ type message struct {
 	from    string // the sender's bare address
 	size    int    // of a batch, pinned by the first started event
 	plan    plan
-	placed  bool         // it has a place among the messages to long lists
+	share   int          // of the calls of long work that it has taken
 	calls   atomic.Int64 // made on this delivery
 	before  int          // made on earlier ones
 }
