@@ -62,6 +62,22 @@ func TestALaterLookupResolvesAnUncertainEnrollment(t *testing.T) {
 	}
 }
 
+// A list that writes UTC where Asia/Kuala_Lumpur is configured shows every record eight hours before its call. Its offset is learned
+// from the enrollment that succeeded, and the program says so.
+func TestAListInAnotherZoneResolvesAnUncertainEnrollment(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		b.box.Close()
+		b.box = sandbox.New(sandbox.Options{Location: time.UTC})
+		b.next = b.box
+		was := b.uncertain(sandbox.AcceptCut)
+		b.decide("order-r1", sandbox.Approve)
+		b.runAt(was.at(t).Add(30*time.Second), 2*time.Minute)
+		e := b.wantOne("mandate.enroll.resolved.r1")
+		errorIf(t, e.Body["outcome"] != "succeeded" || e.evidence() != 1, "want succeeded and the one record: %s", e.Raw)
+		errorIf(t, !strings.Contains(b.logs.String(), "in UTC+00:00, not in MANDATE_TIMEZONE"), "the log does not say so:\n%s", b.logs)
+	})
+}
+
 // The trace of a request goes on to the event a day later.
 func TestAResolvedEnrollmentKeepsItsTrace(t *testing.T) {
 	full(t)

@@ -101,3 +101,16 @@ func TestTheAdminServerIsOnlyReadAndServesNothingElse(t *testing.T) {
 		}
 	}
 }
+
+func TestANoteShowsThoughTheProgramIsReady(t *testing.T) {
+	ready, says := readiness{}, ""
+	ready.note(func() string { return says })
+	server := adminServer("program", &ready, newMetrics().registry)
+	for _, says = range []string{"", "the list is in UTC"} {
+		answer := httptest.NewRecorder()
+		server.Handler.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/readyz", nil))
+		if got, want := answer.Body.String(), strings.TrimSpace("ready\n"+says)+"\n"; answer.Code != http.StatusOK || got != want {
+			t.Errorf("got %d %q, want 200 %q", answer.Code, got, want)
+		}
+	}
+}
