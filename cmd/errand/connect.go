@@ -23,8 +23,8 @@ type access struct{ natscontext.Options }
 // open connects a command.
 func (a access) open(ctx context.Context, name string, c console) (broker, error) {
 	to, err := a.Resolve()
-	if wrong, ok := errors.AsType[*natscontext.Invalid](err); ok {
-		return broker{}, invalid("NATS_CONTEXT", "%s", wrong.Problem)
+	if err != nil {
+		return broker{}, invalid("NATS_CONTEXT", "%v", err)
 	}
 	return connect(ctx, to, name, c.warnings())
 }

@@ -2,7 +2,6 @@ package programs
 
 import (
 	"context"
-	"errors"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -30,8 +29,8 @@ type Connected struct {
 // wrong are wanted most while NATS is gone. Its NATS user cannot answer on bus.StatusSubject.
 func (p *Pages) Serve(ctx context.Context, name string, wire func(Connected) (func(ctx, hard context.Context) error, error)) error {
 	to, err := natscontext.Options{Connection: p.NATS, Context: p.Context}.Resolve()
-	if invalid, ok := errors.AsType[*natscontext.Invalid](err); ok {
-		return &Invalid{"NATS_CONTEXT", invalid.Problem}
+	if err != nil {
+		return &Invalid{"NATS_CONTEXT", err.Error()}
 	}
 	c := p.Base
 	c.NATS = to

@@ -2,11 +2,10 @@
 //
 //	main.go      parse the command line and the environment       ─► exit 2
 //	settings.go  refuse settings that cannot work                 ─► exit 2
-//	runtime.go   admin server (admin.go), connection, traces
+//	runtime.go   admin server (admin.go), connection, traces; run until SIGTERM and finish what is in flight ─► exit 0, or 1
 //	check.go     are the streams and consumers there? again every few seconds, for /readyz
 //	upstream.go  a client with a rate and secrets (secrets.go)
 //	Run          wire handlers or sweeps, defined elsewhere, to consumers and streams
-//	shutdown.go  run until SIGTERM, finish what is in flight       ─► exit 0, or 1
 //
 // A program decides nothing about requests. A new setting is a field of its struct and a line of its Run.
 package programs

@@ -21,11 +21,6 @@ type Options struct {
 	Context string `env:"NATS_CONTEXT" placeholder:"NAME" help:"A context of the nats tool, for what the options above do not say."`
 }
 
-// Invalid says what is wrong with NATS_CONTEXT.
-type Invalid struct{ Problem string }
-
-func (e *Invalid) Error() string { return "NATS_CONTEXT: " + e.Problem }
-
 // settings is what errand reads of a context's file.
 type settings struct {
 	URL         string `json:"url"`
@@ -44,13 +39,13 @@ type settings struct {
 var unsupported = []string{"nsc", "jetstream_domain", "jetstream_api_prefix", "jetstream_event_prefix", "socks_proxy",
 	"user_jwt", "user_seed", "windows_cert_store"}
 
-// Resolve is the connection with its context, if one is named. Errors: *Invalid.
+// Resolve is the connection with its context, if one is named. The error says what is wrong with NATS_CONTEXT.
 func (a Options) Resolve() (bus.Connection, error) {
 	if a.Context == "" {
 		return a.Connection, nil
 	}
 	invalid := func(format string, args ...any) (bus.Connection, error) {
-		return bus.Connection{}, &Invalid{fmt.Sprintf(format, args...)}
+		return bus.Connection{}, fmt.Errorf(format, args...)
 	}
 	if strings.ContainsAny(a.Context, `/\`) || a.Context == ".." {
 		return invalid("%q is not a valid name of a context", a.Context)
@@ -82,11 +77,11 @@ func (a Options) Resolve() (bus.Connection, error) {
 	if strings.HasPrefix(said.Password, "op://") || strings.HasPrefix(said.Creds, "op://") {
 		return invalid("context %q has its secret in a password manager: give it by NATS_PASSWORD_FILE or NATS_CREDS", a.Context)
 	}
-	return said.under(a.Connection)
+	return said.under(a.Connection), nil
 }
 
 // under fills what a connection does not set with a context's settings.
-func (n settings) under(c bus.Connection) (bus.Connection, error) {
+func (n settings) under(c bus.Connection) bus.Connection {
 	if c.URL == defaultURL && n.URL != "" {
 		c.URL = n.URL
 		if n.Token != "" {
@@ -106,7 +101,7 @@ func (n settings) under(c bus.Connection) (bus.Connection, error) {
 		c.CA = homed(n.CA)
 	}
 	c.InboxPrefix = n.InboxPrefix
-	return c, nil
+	return c
 }
 
 // defaultURL is the default of bus.Connection, which counts as not set.
