@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"errand/internal/bus"
+	"errand/internal/requests/admission"
 	"errand/internal/requests/attempt"
 	"errand/internal/requests/consumer"
 	"errand/internal/requests/hold"
@@ -27,7 +28,7 @@ func (q *Requests) validate() error {
 
 // caller is what all calls of a program share.
 func (q *Requests) caller(ctx context.Context, c *Common, limit *throttle.Limit) *attempt.Caller {
-	caller := &attempt.Caller{Policy: c.policy(), Timeout: c.UpstreamTimeout, Slots: make(hold.Slots, q.Concurrency), Stop: ctx.Done()}
+	caller := &attempt.Caller{Policy: c.policy(), Timeout: c.UpstreamTimeout, Slots: make(admission.Slots, q.Concurrency), Stop: ctx.Done()}
 	if limit != nil {
 		caller.Throttle, caller.Owe = limit.Wait, limit.Owe
 	}
@@ -38,7 +39,7 @@ func (q *Requests) caller(ctx context.Context, c *Common, limit *throttle.Limit)
 // a quarter more may be reading or storing events, and at least one: an idle queue keeps a place.
 func (q *Requests) settings(r *runtime, store bus.EventStore) consumer.Settings {
 	return consumer.Settings{Log: countingLog{r.tracer.Log(store), r.metrics.requests}, Dead: r.publisher,
-		InFlight: make(hold.Slots, q.Concurrency+max(q.Concurrency/4, 1)), GiveUpAfter: q.GiveUpAfter,
+		InFlight: make(admission.Slots, q.Concurrency+max(q.Concurrency/4, 1)), GiveUpAfter: q.GiveUpAfter,
 		Kept: r.kept, Newer: r.newer.Load, Logger: r.log,
 		Observer: consumer.Observer{Settled: r.metrics.requests.settled, Panicked: r.metrics.requests.panicked, Tracer: r.tracer}}
 }
@@ -52,7 +53,7 @@ func (r *runtime) hold(op messages.Operation, service string, interval time.Dura
 }
 
 // withSlot makes a probe's read take a slot like every other call.
-func withSlot(slots hold.Slots, read func(context.Context) error) func(context.Context) error {
+func withSlot(slots admission.Slots, read func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if err := slots.Take(ctx); err != nil {
 			return err

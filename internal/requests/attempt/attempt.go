@@ -24,6 +24,7 @@ import (
 
 	"errand/internal/failpoint"
 	"errand/internal/history"
+	"errand/internal/requests/admission"
 	"errand/internal/requests/hold"
 	"errand/internal/retry"
 	"errand/pkg/clients"
@@ -49,7 +50,7 @@ type Delivery struct {
 type Caller struct {
 	Policy  retry.Policy
 	Timeout time.Duration   // of one call, as the client has it
-	Slots   hold.Slots      // calls under way at once
+	Slots   admission.Slots // calls under way at once
 	Stop    <-chan struct{} // closed when the program is to end: no call is repeated then
 	// Throttle waits until a call may be made, within retry.MayCall; nil means no limit. Errors: ctx's cause, or the program's
 	// end.

@@ -12,7 +12,7 @@ import (
 
 	"errand/internal/history"
 	"errand/internal/history/historytest"
-	"errand/internal/requests/hold"
+	"errand/internal/requests/admission"
 	"errand/internal/retry"
 	"errand/pkg/clients"
 	"errand/pkg/messages"
@@ -345,7 +345,7 @@ func TestNoMoreCallsAreUnderWayThanThereAreSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const slots, requests = 3, 20
 		shared := newHarness("ok", "")
-		shared.caller.Slots = make(hold.Slots, slots)
+		shared.caller.Slots = make(admission.Slots, slots)
 		var mu sync.Mutex
 		underWay, peak := 0, 0
 		var workers sync.WaitGroup

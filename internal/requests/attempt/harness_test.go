@@ -13,6 +13,7 @@ import (
 
 	"errand/internal/history"
 	"errand/internal/history/historytest"
+	"errand/internal/requests/admission"
 	"errand/internal/requests/hold"
 	"errand/internal/retry"
 	"errand/pkg/clients"
@@ -40,7 +41,7 @@ type harness struct {
 
 func newHarness(results, looks string) *harness {
 	h := &harness{results: strings.Split(results, ", "), looks: strings.Split(looks, ", "), hold: hold.Hold{Interval: time.Minute}}
-	h.caller = Caller{Policy: policy, Timeout: timeout, Slots: make(hold.Slots, 1), Stop: make(chan struct{})}
+	h.caller = Caller{Policy: policy, Timeout: timeout, Slots: make(admission.Slots, 1), Stop: make(chan struct{})}
 	h.call = Call[string]{Delivery: Delivery{GiveUpAt: time.Now().Add(24 * time.Hour)}, OnUnknown: h.onUnknown, Make: h.makeCall,
 		Started: func(deadline messages.Time, s State) messages.Body {
 			return &messages.EnrollStarted{Deadline: deadline, Fingerprint: "f", AfterUnknown: s.AfterUnknown, Unknown: s.Unknown}

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"errand/internal/history"
-	"errand/internal/requests/hold"
+	"errand/internal/requests/admission"
 	"errand/internal/retry"
 	"errand/pkg/messages"
 )
@@ -19,7 +19,7 @@ type Lease struct {
 	started Started
 	over    *Lease // the message's; nil if this is no batch's
 
-	renewing hold.Slots // of one goroutine at a time, which may wait long for NATS
+	renewing admission.Slots // of one goroutine at a time, which may wait long for NATS
 	until    Deadline
 }
 
@@ -34,7 +34,7 @@ type State struct {
 
 // Lease returns a lease that was not taken yet.
 func (c *Caller) Lease(h *history.History, started Started, over *Lease) *Lease {
-	return &Lease{caller: c, history: h, started: started, over: over, renewing: make(hold.Slots, 1)}
+	return &Lease{caller: c, history: h, started: started, over: over, renewing: make(admission.Slots, 1)}
 }
 
 // Renew stores started with a new deadline over the last event that this worker knows, the message's first where it would end

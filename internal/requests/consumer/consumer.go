@@ -23,6 +23,7 @@ import (
 
 	"errand/internal/bus"
 	"errand/internal/history"
+	"errand/internal/requests/admission"
 	"errand/internal/requests/attempt"
 	"errand/internal/requests/hold"
 	"errand/internal/retry"
@@ -49,7 +50,7 @@ type Operation[R any] struct {
 type Settings struct {
 	Log         history.Log
 	Dead        DeadLetters
-	InFlight    hold.Slots           // requests, of all consumers together
+	InFlight    admission.Slots      // requests, of all consumers together
 	GiveUpAfter time.Duration        // unless the request names a time
 	Kept        func() time.Duration // how long events are kept; 0 means forever
 	Newer       func() bool          // newer programs are being rolled out: what looks invalid may be for them
@@ -133,7 +134,7 @@ func (c *Consumer[R]) Run(ctx, hard context.Context) error {
 			}
 		})
 	}
-	pull := &puller{pulling: make(hold.Slots, 1), work: work}
+	pull := &puller{pulling: make(admission.Slots, 1), work: work}
 	for range takers {
 		taking.Go(func() {
 			for ctx.Err() == nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"errand/internal/bus"
+	"errand/internal/requests/admission"
 	"errand/internal/requests/attempt"
 	"errand/internal/requests/consumer"
 	"errand/internal/requests/enroll"
@@ -117,9 +118,9 @@ func TestNothingIsLeftOfAStorm(t *testing.T) {
 					defer end()
 					var mu sync.Mutex
 					caller := &attempt.Caller{Policy: retry.Policy{First: 200 * time.Millisecond, Max: 10 * time.Second, Tries: 5},
-						Timeout: 30 * time.Second, Slots: make(hold.Slots, concurrency), Stop: ctx.Done()}
+						Timeout: 30 * time.Second, Slots: make(admission.Slots, concurrency), Stop: ctx.Done()}
 					settings := consumer.Settings{Log: bus.EventStore{Publisher: publisher, Source: "/errand/test"}, Dead: publisher,
-						InFlight: make(hold.Slots, concurrency+2), GiveUpAfter: 24 * time.Hour, Kept: func() time.Duration { return 0 },
+						InFlight: make(admission.Slots, concurrency+2), GiveUpAfter: 24 * time.Hour, Kept: func() time.Duration { return 0 },
 						Newer:  func() bool { return false },
 						Logger: zerolog.Nop(), Observer: consumer.Observer{Panicked: func(messages.Operation) {},
 							Settled: func(consumer.Outcome) { mu.Lock(); settled++; mu.Unlock() }}}

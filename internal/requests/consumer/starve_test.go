@@ -17,6 +17,7 @@ import (
 
 	"errand/internal/bus"
 	"errand/internal/history/historytest"
+	"errand/internal/requests/admission"
 	"errand/internal/requests/attempt"
 	"errand/internal/requests/consumer"
 	"errand/internal/requests/enroll"
@@ -156,8 +157,8 @@ func TestLongListingsKeepNoOtherRequestsWaiting(t *testing.T) {
 		}
 		log := &historytest.Log{}
 		caller := &attempt.Caller{Policy: retry.Policy{First: time.Second, Max: 10 * time.Second, Tries: 5}, Timeout: 30 * time.Second,
-			Slots: make(hold.Slots, concurrency), Stop: ctx.Done()}
-		settings := consumer.Settings{Log: log, InFlight: make(hold.Slots, concurrency+concurrency/4), GiveUpAfter: 24 * time.Hour,
+			Slots: make(admission.Slots, concurrency), Stop: ctx.Done()}
+		settings := consumer.Settings{Log: log, InFlight: make(admission.Slots, concurrency+concurrency/4), GiveUpAfter: 24 * time.Hour,
 			Kept: func() time.Duration { return 0 }, Newer: func() bool { return false }, Logger: zerolog.Nop(),
 			Observer: consumer.Observer{Settled: func(consumer.Outcome) {}, Panicked: func(messages.Operation) {}}}
 		var bodies []string

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"errand/internal/bus"
+	"errand/internal/requests/admission"
 	"errand/internal/requests/hold"
 )
 
@@ -14,7 +15,7 @@ import (
 const takers = 2
 
 type puller struct {
-	pulling hold.Slots // of the one taker that takes for workers
+	pulling admission.Slots // of the one taker that takes for workers
 	work    chan<- *bus.Request
 	more    bool // the last pull brought as many as were asked for
 }

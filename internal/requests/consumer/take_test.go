@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/bus"
+	"errand/internal/requests/admission"
 	"errand/internal/requests/attempt"
 	"errand/internal/requests/hold"
 	"errand/pkg/clients"
@@ -19,7 +20,7 @@ import (
 )
 
 // run settles n requests until stop is called, which says what the queue has then.
-func (h *harness) run(n int, inFlight hold.Slots, handle Handler[messages.EnrollRequest]) (stop func() *jetstream.ConsumerInfo) {
+func (h *harness) run(n int, inFlight admission.Slots, handle Handler[messages.EnrollRequest]) (stop func() *jetstream.ConsumerInfo) {
 	h.t.Helper()
 	for i := range n {
 		if _, err := h.js.Publish(h.t.Context(), messages.Enroll.Requested(),
@@ -63,7 +64,7 @@ func (h *harness) state() *jetstream.ConsumerInfo {
 func TestNoMessageIsInTheProcessThatNoWorkerHas(t *testing.T) {
 	h := newHarness(t)
 	begun, release := make(chan string, 100), make(chan struct{})
-	stop := h.run(100, make(hold.Slots, 8), func(ctx context.Context, r attempt.Request[messages.EnrollRequest]) (messages.Event, error) {
+	stop := h.run(100, make(admission.Slots, 8), func(ctx context.Context, r attempt.Request[messages.EnrollRequest]) (messages.Event, error) {
 		begun <- r.History.ID
 		<-release
 		return succeeds(ctx, r)
@@ -87,7 +88,7 @@ func TestNoMessageIsInTheProcessThatNoWorkerHas(t *testing.T) {
 func TestAStopLeavesNoMessageBehind(t *testing.T) {
 	h := newHarness(t)
 	begun := make(chan string, 1000)
-	stop := h.run(1000, make(hold.Slots, 40), func(ctx context.Context, r attempt.Request[messages.EnrollRequest]) (messages.Event, error) {
+	stop := h.run(1000, make(admission.Slots, 40), func(ctx context.Context, r attempt.Request[messages.EnrollRequest]) (messages.Event, error) {
 		begun <- r.History.ID
 		return succeeds(ctx, r)
 	})
@@ -111,7 +112,7 @@ func TestAHoldThatBeginsGivesBackWhatComes(t *testing.T) {
 	var calls atomic.Int64 // that were refused
 	down.Store(true)
 	refused, handled := make(chan struct{}, requests), make(chan string, 2*requests)
-	stop := h.run(requests, make(hold.Slots, inFlight), func(ctx context.Context, r attempt.Request[messages.EnrollRequest],
+	stop := h.run(requests, make(admission.Slots, inFlight), func(ctx context.Context, r attempt.Request[messages.EnrollRequest],
 	) (messages.Event, error) {
 		defer func() { handled <- r.History.ID }()
 		if err := r.Permit.Call(); err != nil { // it began just now
@@ -145,7 +146,7 @@ func TestAnIdleQueueKeepsOneWorkerFromTheOthers(t *testing.T) {
 	found, err := bus.Check(t.Context(), h.js, []bus.Queue{bus.TransactionsQueue})
 	h.must(err)
 	settings := h.Settings
-	settings.InFlight = make(hold.Slots, 4)
+	settings.InFlight = make(admission.Slots, 4)
 	source := found.Queues[bus.TransactionsQueue.Name]
 	idle := New(settings, bus.NewPull(h.nc, source), &hold.Hold{Interval: time.Minute}, Listings(nil))
 	ctx, end := context.WithCancel(t.Context())
@@ -188,7 +189,7 @@ func TestAQueueThatRefusesPullsIsSaidToUntilItGivesAgain(t *testing.T) {
 	}
 	set(time.Second)
 	settled := make(chan struct{}, 1)
-	stop := h.run(1, make(hold.Slots, 4), func(ctx context.Context, r attempt.Request[messages.EnrollRequest]) (messages.Event, error) {
+	stop := h.run(1, make(admission.Slots, 4), func(ctx context.Context, r attempt.Request[messages.EnrollRequest]) (messages.Event, error) {
 		settled <- struct{}{}
 		return succeeds(ctx, r)
 	})

@@ -538,23 +538,6 @@ func TestAcquireEndsWithItsContext(t *testing.T) {
 	})
 }
 
-func TestSlotsAreTakenUntilTheContextEnds(t *testing.T) {
-	s := make(Slots, 1)
-	cause := errors.New("enough")
-	ctx, end := context.WithCancelCause(t.Context())
-	if err := s.Take(ctx); err != nil {
-		t.Fatal(err)
-	}
-	end(cause)
-	if err := s.Take(ctx); !errors.Is(err, cause) {
-		t.Errorf("got %v, want the cause", err)
-	}
-	s.Free()
-	if err := s.Take(ctx); err != nil { // there is one
-		t.Errorf("got %v", err)
-	}
-}
-
 // Many workers, an upstream that comes and goes: never two probes at once, none is forgotten.
 func TestManyWorkersShareAHold(t *testing.T) {
 	h := newHold()

@@ -16,6 +16,7 @@ import (
 
 	"errand/internal/history"
 	"errand/internal/history/historytest"
+	"errand/internal/requests/admission"
 	"errand/internal/requests/attempt"
 	"errand/internal/requests/hold"
 	"errand/internal/retry"
@@ -69,7 +70,7 @@ func newHarness(answer func(int) (int, string)) *harness {
 	h := &harness{upstream: upstream{answer: answer}, stop: make(chan struct{}), giveUp: time.Now().Add(time.Hour), id: "r1",
 		hold: hold.Hold{Interval: time.Minute}}
 	h.caller = attempt.Caller{Policy: retry.Policy{First: 200 * time.Millisecond, Max: 10 * time.Second, Tries: 3},
-		Timeout: 30 * time.Second, Slots: make(hold.Slots, 1), Stop: h.stop}
+		Timeout: 30 * time.Second, Slots: make(admission.Slots, 1), Stop: h.stop}
 	return h
 }
 

@@ -9,8 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"errand/internal/requests/admission"
 	"errand/internal/requests/attempt"
-	"errand/internal/requests/hold"
 	"errand/pkg/messages"
 )
 
@@ -83,7 +83,7 @@ func (b blocked) Read([]byte) (int, error) { <-b; return 0, io.EOF }
 func TestLongListsArePlannedOneAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHolder()
-		h.Caller.Slots = make(hold.Slots, 64)
+		h.Caller.Slots = make(admission.Slots, 64)
 		ended := make(chan error, 2)
 		plan := func(ctx context.Context) {
 			m := h.message()

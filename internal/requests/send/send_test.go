@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"errand/internal/history"
+	"errand/internal/requests/admission"
 	"errand/internal/requests/attempt"
 	"errand/internal/requests/hold"
 	"errand/internal/retry"
@@ -112,7 +113,7 @@ func handler(t testing.TB, u *upstream) *Handler {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Handler{Upstream: api, Caller: &attempt.Caller{Policy: retry.Policy{Tries: 1}, Timeout: time.Minute, Slots: make(hold.Slots, 8)},
+	return &Handler{Upstream: api, Caller: &attempt.Caller{Policy: retry.Policy{Tries: 1}, Timeout: time.Minute, Slots: make(admission.Slots, 8)},
 		Size: 1000, Parallel: 4, MaxRecipients: 5_000_000, Sent: func(context.Context, messages.SentBody) error { return nil }}
 }
 
