@@ -114,8 +114,8 @@ func (s *scenario) message(id, title string, to, good []string, want outcome) *d
 // publish publishes all requests; the sandbox refuses one of them, and the payer of the first one approves.
 func (s *scenario) publish(ctx context.Context, h *installation) error {
 	refused := s.requests[1].body["order_number"].(string)
-	if _, err := h.box.AddFault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Match: refused, Status: http.StatusUnprocessableEntity,
-		Body: json.RawMessage(`{"error":{"payer_id":["The payer id is not known to the bank."]}}`)}); err != nil {
+	if _, err := h.box.AddFault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Match: refused,
+		Status: http.StatusUnprocessableEntity, Body: json.RawMessage(`{"error":{"payer_id":["The payer id is not known to the bank."]}}`)}); err != nil {
 		return err
 	}
 	for i, e := range s.requests {

@@ -72,7 +72,8 @@ func TestDemoReportsUnexpectedResults(t *testing.T) {
 	s.observe(event{subject: "mandate.enroll.failed." + s.requests[0].id, data: []byte(`{"attempt":1}`)})
 	problems := strings.Join(s.check(sandbox.Oracle{}), "\n")
 	for _, want := range []string{"an enrollment (" + s.requests[0].id + "): got {state:failed ",
-		"a message to 2,500 (" + s.requests[3].id + "): got {state: requested:2510 calls:0 accepted:0 delivered:0 ", "recipients written to upstream: got 0, want 2503",
+		"a message to 2,500 (" + s.requests[3].id + "): got {state: requested:2510 calls:0 accepted:0 delivered:0 ",
+		"recipients written to upstream: got 0, want 2503",
 		"application:approved}", "callbacks taken: got 0, want 2"} {
 		if !strings.Contains(problems, want) {
 			t.Errorf("no %q in\n%s", want, problems)

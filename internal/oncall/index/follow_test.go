@@ -45,7 +45,8 @@ func TestAStreamMadeAgainIsReadFromItsFirstMessage(t *testing.T) {
 	if got := in.listed(x, Filter{}); len(got) != 4 || slices.Contains(got, "a failed") {
 		t.Errorf("listed: %q", got)
 	}
-	if counts, err := x.Counts(t.Context()); len(counts) == 0 || Sum(counts, func(k Kind) Kind { return Kind{Reason: k.Reason} })[0].Count != 3 || err != nil {
+	counts, err := x.Counts(t.Context())
+	if sums := Sum(counts, func(k Kind) Kind { return Kind{Reason: k.Reason} }); len(sums) == 0 || sums[0].Count != 3 || err != nil {
 		t.Errorf("counted: %+v, %v", counts, err)
 	}
 }

@@ -278,7 +278,8 @@ func TestEventsAndRequestsAreCountedByWhatTheyHaveInCommon(t *testing.T) {
 			}
 			return Kind{Operation: k.Operation, State: k.State, Reason: k.Reason}
 		}), []string{"mandate.enroll failed refused 4", "mandate.enroll deferred busy 1"}},
-		"requests": {summed(counts, func(k Kind) Kind { return k })[:2], []string{"mandate.enroll failed refused 4", "mandate.enroll succeeded  3"}},
+		"requests": {summed(counts, func(k Kind) Kind { return k })[:2],
+			[]string{"mandate.enroll failed refused 4", "mandate.enroll succeeded  3"}},
 	} {
 		if diff := cmp.Diff(c.want, c.got); diff != "" {
 			t.Errorf("%s, -want +got:\n%s", name, diff)
