@@ -54,8 +54,8 @@ func Cluster(dir string, servers int) (all []*NATS, err error) {
 	routes, err := Addresses(servers)
 	for i := 0; err == nil && i < servers; i++ {
 		var n *NATS
-		n, err = Configured(filepath.Join(dir, strconv.Itoa(i)), fmt.Sprintf("server_name: n%d\ncluster { name: devkit, listen: %q, routes: [%s] }",
-			i, routes[i], "nats://"+strings.Join(routes, ", nats://")))
+		n, err = Configured(filepath.Join(dir, strconv.Itoa(i)), fmt.Sprintf(
+			"server_name: n%d\ncluster { name: devkit, listen: %q, routes: [nats://%s] }", i, routes[i], strings.Join(routes, ", nats://")))
 		all = append(all, n)
 	}
 	if err != nil {
