@@ -101,8 +101,18 @@ func (d *delivery) goesOn() bool {
 			Message: errStopping.Error(), NotBefore: time.Now(), Cause: errStopping}})
 		return false
 	}
+	if d.unknown.Load() >= unknownBatches {
+		d.wait(result{Result: attempt.Result[int]{Verdict: attempt.RetryLater, Reason: messages.ReasonBusy,
+			Message: errNoAnswers.Error(), NotBefore: d.notBefore(), Cause: errNoAnswers}})
+		return false
+	}
 	return true
 }
+
+// unknownBatches is after how many batches of unknown fate in a row the others wait: one message alone begins no hold.
+const unknownBatches = 3
+
+var errNoAnswers = errors.New("send: what became of the last batches is unknown")
 
 func (d *delivery) ended() bool {
 	d.mu.Lock()

@@ -60,6 +60,7 @@ type message struct {
 	share   int          // of the calls of long work that it has taken
 	calls   atomic.Int64 // made on this delivery
 	before  int          // made on earlier ones
+	unknown atomic.Int64 // batches of unknown fate in a row
 }
 
 // Handle answers one send request. Errors: *history.RetryLaterError, history.ErrFenced, the log's or the object store's.
@@ -210,6 +211,12 @@ func (m *message) send(ctx context.Context, d attempt.Delivery, over *attempt.Le
 			m.calls.Add(1)
 			return m.Upstream.Send(ctx, m.encoded, b.to)
 		}})
+	switch {
+	case r.Verdict == attempt.Done || r.Verdict == attempt.Refused:
+		m.unknown.Store(0)
+	case r.Verdict == attempt.Uncertain && r.Reason != messages.ReasonInterrupted: // a worker that died says nothing of the upstream
+		m.unknown.Add(1)
+	}
 	return resultOf(b, r), err
 }
 
