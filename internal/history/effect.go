@@ -1,6 +1,7 @@
 package history
 
 import (
+	"cmp"
 	"context"
 
 	"errand/pkg/messages"
@@ -57,7 +58,7 @@ func EffectOf(ctx context.Context, log Log, op messages.Operation, id string, la
 	case op != messages.Send:
 	case began == nil && last.State == messages.Deferred:
 		e.Unknown = true // nobody knows whether it had batches
-	case e.Began.Batches > 1 && (e.Began.Fingerprint == last.Fingerprint || last.State == messages.Deferred): // else it was corrected
+	case e.Began.Batches > 1 && e.Began.Fingerprint == cmp.Or(last.Fingerprint, e.Began.Fingerprint): // else it was corrected
 		return e, e.read(ctx, log, id)
 	}
 	return e, nil

@@ -1,6 +1,7 @@
 package history
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -99,7 +100,7 @@ func (h *History) newest(ctx context.Context) (Entry, error) {
 	return h.Log.Leader(ctx, h.Operation, filter)
 }
 
-// behind reads what is behind a deferred or reopened event. Deferred names no fingerprint: its started event does.
+// behind reads what is behind a deferred or reopened event.
 func (h *History) behind(ctx context.Context, p *Prior) error {
 	if p.State == messages.Reopened {
 		p.Reason = p.Was.Reason
@@ -110,7 +111,7 @@ func (h *History) behind(ctx context.Context, p *Prior) error {
 	}
 	begun, _ := messages.ReadFacts(started.Body) // what cannot be read names none
 	if p.State == messages.Deferred {
-		p.Fingerprint = begun.Fingerprint
+		p.Fingerprint = cmp.Or(p.Fingerprint, begun.Fingerprint)
 	}
 	if begun.Fingerprint == p.Fingerprint { // else it is of other contents, that were corrected
 		p.Started = started.Body

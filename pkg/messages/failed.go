@@ -44,7 +44,8 @@ type DeferredBody struct {
 	AfterUnknown bool   `json:"after_unknown,omitempty"`
 	// HeldCount is how often the request was held while others succeeded in
 	// between.
-	HeldCount int `json:"held_count,omitempty"`
+	HeldCount   int    `json:"held_count,omitempty"`
+	Fingerprint string `json:"fingerprint"`
 }
 
 // MarshalJSON cuts the message.

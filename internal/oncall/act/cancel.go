@@ -1,6 +1,7 @@
 package act
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -127,10 +128,7 @@ func (c *cancelling) over(ctx context.Context, log history.Log, last history.Ent
 		return refuse("a call of unknown fate is behind %s, or a part of it was done: as cancelled it would be said that nothing was", c.id)
 	}
 	c.last, c.fingerprint, c.says = last.Sequence, facts.Fingerprint, "it is "+string(state)+", with nothing done"
-	c.order = effect.Began.OrderNumber
-	if state == messages.Deferred {
-		c.fingerprint = effect.Began.Fingerprint
-	}
+	c.order, c.fingerprint = effect.Began.OrderNumber, cmp.Or(c.fingerprint, effect.Began.Fingerprint)
 	return nil
 }
 

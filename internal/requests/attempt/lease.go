@@ -37,6 +37,9 @@ func (c *Caller) Lease(h *history.History, started Started, over *Lease) *Lease 
 	return &Lease{caller: c, history: h, started: started, over: over, renewing: make(admission.Slots, 1)}
 }
 
+// Taken reports whether this worker has announced a call under it.
+func (l *Lease) Taken() bool { return l.until != Deadline{} }
+
 // Renew stores started with a new deadline over the last event that this worker knows, the message's first where it would end
 // before a batch's call. Errors: history.ErrFenced if another worker wrote in between, or the log's.
 func (l *Lease) Renew(ctx context.Context, s State) error {

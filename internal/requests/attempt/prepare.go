@@ -71,7 +71,7 @@ func (r *run[T]) await(ctx context.Context) error {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case limited.Err() != nil: // give_up_at has come
-	case r.lease.until == Deadline{}:
+	case !r.lease.Taken():
 		return &history.RetryLaterError{At: time.Now(), Cause: err}
 	default:
 		r.later(r.busy("the program ended before the call could be made", err), r.nextWait())
@@ -148,7 +148,7 @@ func MessageOf(p history.Prior, unknown messages.Reason) string {
 // Defer stores that a request waits, as r says, and returns the error that tells the queue.
 func Defer[T any](ctx context.Context, h *history.History, r Result[T], body *messages.DeferredBody) error {
 	body.Reason, body.Message, body.HTTPStatus, body.NotBefore = r.Reason, r.Message, r.Status, messages.Time{Time: r.NotBefore}
-	body.AfterUnknown, body.HeldCount = r.AfterUnknown, r.HeldCount
+	body.AfterUnknown, body.HeldCount, body.Fingerprint = r.AfterUnknown, r.HeldCount, h.Fingerprint
 	if err := h.Store(ctx, messages.Deferred, body); err != nil {
 		return err
 	}

@@ -113,7 +113,7 @@ func redriveOf(from *bus.Request) redrive {
 		return redrive{}
 	}
 	r := redrive{redriven: true, of: from.Header.Get(bus.HeaderRequestID)}
-	r.reopened, _ = strconv.ParseUint(sequence, 10, 64) // 0 if it is not a number: any reopening will do
+	r.reopened, _ = strconv.ParseUint(sequence, 10, 64) // 0 if it is not a number
 	return r
 }
 
@@ -127,13 +127,15 @@ func (c *Consumer[R]) findReopened(ctx context.Context, d *delivery[R]) error {
 		return nil
 	}
 	own := d.ids[len(d.ids)-queueIDs:]
-	if named := d.ids[:len(d.ids)-queueIDs]; messages.IsID(d.of) && (len(named) == 0 || named[0] == d.of) {
-		seen, err := c.reopenedFor(ctx, d)
+	if named := d.ids[:len(d.ids)-queueIDs]; d.reopened > 0 && messages.IsID(d.of) && (len(named) == 0 || named[0] == d.of) {
+		// Whatever it became since, it is this request's: it may have been corrected before its dead letter was stored.
+		e, err := c.Log.Next(ctx, c.op.Name, c.op.Name.Subject(messages.Reopened, d.of), d.reopened)
 		if err != nil {
 			return err
 		}
-		if seen > 0 && seen >= d.reopened {
-			d.reopened, d.ids = seen, append([]string{d.of}, own...)
+		said, err := messages.ReadFacts(e.Body)
+		if err == nil && e.Sequence == d.reopened && said.By != messages.ByCorrection && said.Fingerprint == d.digest {
+			d.ids = append([]string{d.of}, own...)
 			return nil
 		}
 	}
@@ -141,17 +143,4 @@ func (c *Consumer[R]) findReopened(ctx context.Context, d *delivery[R]) error {
 	d.invalid = &messages.Invalid{Fields: map[string][]string{
 		bus.HeaderRequestID: {"names a request that was not reopened with these contents"}}}
 	return nil
-}
-
-// reopenedFor is the sequence of the last event by which a person reopened the named history for these contents, or 0.
-func (c *Consumer[R]) reopenedFor(ctx context.Context, d *delivery[R]) (uint64, error) {
-	e, err := c.Log.Leader(ctx, c.op.Name, c.op.Name.Subject(messages.Reopened, d.of))
-	if err != nil || e.Body == nil {
-		return 0, err
-	}
-	said, err := messages.ReadFacts(e.Body)
-	if err != nil || said.By == messages.ByCorrection || said.Fingerprint != d.digest {
-		return 0, nil
-	}
-	return e.Sequence, nil
 }

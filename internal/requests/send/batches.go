@@ -34,7 +34,7 @@ func (m *message) many(ctx context.Context) (messages.Event, error) {
 		m.request.History.Attempt = m.before + int(m.calls.Load()) + 1
 		return m.started(deadline, s)
 	}, nil)
-	if err := d.begin(ctx); err != nil {
+	if err := d.findReopened(ctx); err != nil {
 		return messages.Event{}, err
 	}
 	work := make(chan batch)
@@ -72,23 +72,20 @@ func (m *message) findsOut() bool {
 	return m.request.Permit.Probe() || p.State == messages.Deferred && (p.Reason == messages.ReasonHeld || p.Reason == messages.ReasonBusy)
 }
 
-// begin finds out whether the request was reopened, and stores its started event.
-func (d *delivery) begin(ctx context.Context) error {
+// findReopened finds out whether the request was reopened.
+func (d *delivery) findReopened(ctx context.Context) error {
 	h := d.request.History
-	if d.request.Prior.State != "" {
-		e, err := h.Log.Leader(ctx, messages.Send, messages.Send.Subject(messages.Reopened, h.ID))
-		if err != nil {
-			return err
-		}
-		if e.Body != nil {
-			var said messages.ReopenedBody
-			if err := messages.DecodeEvent(e.Body, &said); err != nil {
-				return err
-			}
-			d.reopened, d.named = e.Sequence, said.Batches
-		}
+	if d.request.Prior.State == "" {
+		return nil
 	}
-	return d.lease.Renew(ctx, attempt.State{})
+	e, err := h.Log.Leader(ctx, messages.Send, messages.Send.Subject(messages.Reopened, h.ID))
+	if err != nil || e.Body == nil {
+		return err
+	}
+	var said messages.ReopenedBody
+	err = messages.DecodeEvent(e.Body, &said)
+	d.reopened, d.named = e.Sequence, said.Batches
+	return err
 }
 
 // goesOn reports whether to begin another batch.
@@ -239,6 +236,9 @@ func (d *delivery) finish(ctx context.Context) (messages.Event, error) {
 		return messages.Event{}, d.broken
 	case d.deferred == nil:
 		return d.message.end(&d.outcome), nil
+	}
+	if !d.lease.Taken() { // nothing was done, and no event says how it is cut
+		return messages.Event{}, &history.RetryLaterError{At: d.deferred.NotBefore, Cause: d.deferred.Cause}
 	}
 	d.deferred.AfterUnknown = d.deferred.AfterUnknown || d.afterUnknown
 	return messages.Event{}, attempt.Defer(ctx, h, d.deferred.Result, &messages.DeferredBody{})
