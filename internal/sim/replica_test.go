@@ -118,7 +118,8 @@ func (r *replica) program(soft context.Context, n *node) program {
 		p.caller.Throttle, p.caller.Owe = limit.Wait, limit.Owe
 		p.options = append(p.options, clients.WaitToRead(limit.Wait))
 	}
-	p.settings = consumer.Settings{Log: p.log, Dead: letters{n, w.letters}, InFlight: make(admission.Slots, w.Concurrency+max(w.Concurrency/4, 1)),
+	p.settings = consumer.Settings{Log: p.log, Dead: letters{n, w.letters},
+		InFlight:    make(admission.Slots, w.Concurrency+max(w.Concurrency/4, 1)),
 		GiveUpAfter: time.Duration(w.GiveUp), Kept: w.keeps, Newer: func() bool { return w.is(newerProgram, 0) }, Logger: logger,
 		Observer: consumer.Observer{Settled: func(consumer.Outcome) {}, Panicked: func(op messages.Operation) { w.fail("%s panics", op) }}}
 	return p

@@ -113,8 +113,9 @@ func handler(t testing.TB, u *upstream) *Handler {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Handler{Upstream: api, Caller: &attempt.Caller{Policy: retry.Policy{Tries: 1}, Timeout: time.Minute, Slots: make(admission.Slots, 8)},
-		Size: 1000, Parallel: 4, MaxRecipients: 5_000_000, Sent: func(context.Context, messages.SentBody) error { return nil }}
+	return &Handler{Upstream: api,
+		Caller: &attempt.Caller{Policy: retry.Policy{Tries: 1}, Timeout: time.Minute, Slots: make(admission.Slots, 8)},
+		Size:   1000, Parallel: 4, MaxRecipients: 5_000_000, Sent: func(context.Context, messages.SentBody) error { return nil }}
 }
 
 func many(n int) []string {
