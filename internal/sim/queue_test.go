@@ -228,7 +228,7 @@ func (d delivered) say(what string, do func()) error {
 	if d.counts("before "+what, false); d.dead() {
 		return errKilled
 	}
-	h := d.w.drawn(d.name, what+strconv.FormatUint(d.message.sequence, 10))
+	h := d.w.drawn(d.name, what+strconv.FormatUint(d.sequence, 10))
 	wait, cut := d.absent()
 	if lost := d.w.is(lostAcks, part(h, 0)) || cut && part(h, 1) < 0.5; !lost {
 		time.AfterFunc(wait, func() {
