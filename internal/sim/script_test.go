@@ -154,6 +154,9 @@ func (d dice) request(s *script, r spec, horizon time.Duration, people bool) {
 			do("cancel", 0, 5*time.Minute)
 		case 5, 6, 7:
 			do("redrive", d.IntN(8), 10*time.Minute)
+			if plan := s.Steps[len(s.Steps)-1]; d.chance(0.3) { // while she thinks
+				s.Steps = append(s.Steps, step{At: plan.At + d.time(time.Duration(plan.For)), Do: one(d, "purge", "purge", "publish"), Of: r.ID})
+			}
 		case 8:
 			do(one(d, "erase", "purge", "purge"), d.IntN(3), 10*time.Minute)
 		}
@@ -165,7 +168,7 @@ func (d dice) weather(s *script, horizon time.Duration) step {
 	kinds := []string{slowNATS, lostAcks, lagging, eventsFull, lettersFull, busy, busy, retryAfter, error500, error500, hangs, hangs, cuts,
 		held, refuses, unreachable, unreadable, slowService, newerProgram}
 	if s.Mail {
-		kinds = append(kinds, shortCount)
+		kinds = append(kinds, shortCount, refuses, refuses)
 	} else {
 		kinds = append(kinds, listFails, listHidden, listWide, listLate, listHidden, listWide, listLate)
 	}
