@@ -199,7 +199,9 @@ func (r *replica) mandateConsumer(soft context.Context, n *node) {
 	listings := consumer.New(p.settings, puller{r.w.queues[messages.Transactions], n}, p.hold(messages.Transactions, nil),
 		consumer.Listings((&query.Transactions{Upstream: api, Caller: p.caller}).Handle))
 	run := []func(soft, hard context.Context) error{enrollments.Run, listings.Run}
-	if r.w.Resolve {
+	if r.w.Resolve { // by a client of its own, which takes no slot
+		api, err := mandate.New(config, p.options...)
+		must(err)
 		run = append(run, p.resolver(&mandates.List{Client: api, Policy: p.caller.Policy, Settle: retry.ResolveEnough, Times: times}, enrollHold))
 	}
 	p.work(run...)
