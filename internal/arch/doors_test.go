@@ -43,8 +43,8 @@ var doors = map[string]string{
 	"pkg/errand":   "pkg/messages nats.go",
 	"docs/schemas": "",
 
-	"internal/programs": "requests lists callback bus history retry telemetry throttle failpoint keyfile typo pkg/clients pkg/messages " +
-		"kong isatty nats.go prometheus zerolog x/time",
+	"internal/programs": "requests lists mandates callback bus history retry telemetry throttle failpoint keyfile typo " +
+		"pkg/clients pkg/messages kong isatty nats.go prometheus zerolog x/time",
 
 	// A handler cannot see NATS: it cannot acknowledge, and is tested without a server. Requests and lists never meet.
 	"internal/requests":          "mandates history retry failpoint pkg/clients pkg/messages zerolog",

@@ -100,7 +100,7 @@ func TestAnOpenPageIsMadeAgainWhenSomethingChanges(t *testing.T) {
 	})
 	before := made
 	stamp = "two"
-	now := in.asked(v, "If-None-Match", tag, "Errand-Part", "main")
+	now := in.asked(v, "If-None-Match", tag, "X-Part", "main")
 	if text := now.Body.String(); now.Code != http.StatusOK || made != before+1 || strings.Contains(text, "<html") ||
 		!strings.Contains(text, "<h1>") || now.Header().Get("ETag") == tag {
 		t.Errorf("after a change: %d, made %d times, %s", now.Code, made-before, text)

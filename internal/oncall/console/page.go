@@ -41,7 +41,7 @@ var links = []link{{"/", "Today"}, {"/find", "Find"}, {"/requests", "Requests"},
 // show writes a page, or its main part for the script of an open one.
 func (s *Server) show(w http.ResponseWriter, r *http.Request, user access.User, p page, tag string) {
 	part := "layout"
-	if r.Header.Get("Errand-Part") == "main" {
+	if r.Header.Get("X-Part") == "main" {
 		part = "main"
 	}
 	var body bytes.Buffer

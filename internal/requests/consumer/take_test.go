@@ -88,7 +88,8 @@ func TestNoMessageIsInTheProcessThatNoWorkerHas(t *testing.T) {
 func TestAStopLeavesNoMessageBehind(t *testing.T) {
 	h := newHarness(t)
 	begun := make(chan string, 1000)
-	stop := h.run(1000, make(admission.Slots, 40), func(ctx context.Context, r attempt.Request[messages.EnrollRequest]) (messages.Event, error) {
+	type request = attempt.Request[messages.EnrollRequest]
+	stop := h.run(1000, make(admission.Slots, 40), func(ctx context.Context, r request) (messages.Event, error) {
 		begun <- r.History.ID
 		return succeeds(ctx, r)
 	})

@@ -78,7 +78,7 @@ let wake = () => {};
 // refresh asks for a newer version. It returns how long to wait until the next question: a slow page rests.
 async function refresh() {
   const begun = performance.now();
-  const answer = await fetch(location.href, { headers: { "Errand-Part": "main", "If-None-Match": tag }, cache: "no-store" });
+  const answer = await fetch(location.href, { headers: { "X-Part": "main", "If-None-Match": tag }, cache: "no-store" });
   if (answer.headers.has("ETag")) {
     tag = answer.headers.get("ETag");
     const next = document.createElement("template");
