@@ -276,11 +276,34 @@ func (w *world) truth(r *request) {
 		switch {
 		case r.op == messages.Send:
 			w.sendTruth(r, e, got)
+		case e.state == messages.Listed:
+			w.listed(r, all[:i], e)
 		case says == messages.Succeeded && len(got) == 0:
 			w.fail("%s is %s (%d), and was not done", r.ID, e.state, e.Sequence)
 		case says == messages.Failed && len(got) > 0:
 			w.fail("%s is %s (%d), and was done", r.ID, e.state, e.Sequence)
 		}
+	}
+}
+
+// listed is that a listing has each of its pages once, in order.
+func (w *world) listed(r *request, before []*stored, e *stored) {
+	var body messages.TransactionsListed
+	_ = messages.DecodeEvent(e.Body, &body) // what cannot be read has no page
+	pages := 0
+	for _, p := range before {
+		var page messages.TransactionsPage
+		switch {
+		case p.state == messages.Reopened:
+			pages = 0
+		case p.state == messages.Page && messages.DecodeEvent(p.Body, &page) == nil:
+			if pages++; page.Page != pages {
+				w.fail("%s has page %d after page %d", r.ID, page.Page, pages-1)
+			}
+		}
+	}
+	if body.Pages != pages {
+		w.fail("%s is listed (%d) with %d pages, and has %d", r.ID, e.Sequence, body.Pages, pages)
 	}
 }
 

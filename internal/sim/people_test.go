@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -151,7 +152,7 @@ func idOf(op messages.Operation, m *message) string {
 		return id
 	}
 	meta, _ := messages.Check(op, m.data) // all are valid
-	return meta.RequestID
+	return cmp.Or(meta.RequestID, m.header.Get(nats.MsgIdHdr))
 }
 
 func (d desk) MaxSize(context.Context, messages.Operation) (int, error) { return 0, nil }

@@ -31,6 +31,7 @@ type script struct {
 type spec struct {
 	ID        string
 	Kind      string // "", or read: a listing or the account
+	ByHeader  bool   // its id is its Nats-Msg-Id
 	To        int    // recipients
 	OnUnknown string
 	GiveUpAt  span   // from the beginning of the history; 0: none
@@ -127,8 +128,12 @@ func (d dice) request(s *script, r spec, horizon time.Duration, people bool) {
 		r.OnUnknown = one(d, "report", map[bool]string{true: "resend", false: "retry"}[s.Mail])
 	}
 	if d.chance(0.2) {
-		r.GiveUpAt = span(horizon) + one(d, span(time.Minute), span(time.Hour), span(5*24*time.Hour))
+		r.GiveUpAt = span(horizon) + one(d, span(time.Minute), span(time.Hour), span(5*24*time.Hour), span(5*24*time.Hour))
+		if time.Duration(r.GiveUpAt) > 24*time.Hour && d.chance(0.5) { // it becomes invalid
+			s.Steps = append(s.Steps, step{At: d.time(horizon), Do: "age", For: span(3 * 24 * time.Hour)})
+		}
 	}
+	r.ByHeader = d.chance(0.1)
 	if people && d.chance(0.08) {
 		r.Poison = one(d, error500, refuses, hangs, held)
 	}

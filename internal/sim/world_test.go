@@ -132,6 +132,9 @@ func (w *world) contentsOf(r spec, op messages.Operation, n int) contents {
 	case messages.Account:
 		body = map[string]any{"request_id": r.ID}
 	}
+	if r.ByHeader {
+		delete(body, "request_id")
+	}
 	data, _ := json.Marshal(body) // texts and numbers always encode
 	meta, err := messages.Check(op, data)
 	if err != nil {
@@ -283,7 +286,15 @@ func (w *world) publish(r *request, n int) {
 	q.mu.Lock()
 	trace := fmt.Sprintf("%s-%d", r.ID, len(q.all)+1)
 	q.mu.Unlock()
-	m, _ := q.publish(nats.Header{"traceparent": {trace}}, r.contents[n].data)
+	h := nats.Header{"traceparent": {trace}}
+	if r.ByHeader {
+		h.Set(nats.MsgIdHdr, r.ID)
+	}
+	m, duplicate := q.publish(h, r.contents[n].data)
+	if duplicate {
+		w.tell("%s is published with contents %d, and taken for a duplicate", r.ID, n)
+		return
+	}
 	q.mu.Lock()
 	m.request, m.contents = r, n
 	q.mu.Unlock()
