@@ -16,162 +16,103 @@ func (s Schedule) Wait(n int) time.Duration {
 
 // What is tried again, and how often.
 var (
-	// Store is for a write or a read that NATS did not answer.
-	Store = Schedule{50 * time.Millisecond, 2 * time.Second}
-	// Keep is for what is stored without a fence, such as records of calls.
-	Keep = Schedule{100 * time.Millisecond, 5 * time.Second}
-	// Fault is for a request that met an internal error: once a minute in the end.
-	Fault = Schedule{5 * time.Second, time.Minute}
-	// Spans is for spans that a collector did not accept.
-	Spans = Schedule{time.Second, 5 * time.Second}
+	Store = Schedule{50 * time.Millisecond, 2 * time.Second}  // for a write or a read that NATS did not answer
+	Keep  = Schedule{100 * time.Millisecond, 5 * time.Second} // for what is stored without a fence, such as records of calls
+	Fault = Schedule{5 * time.Second, time.Minute}            // for a request that met an internal error: once a minute in the end
+	Spans = Schedule{time.Second, 5 * time.Second}            // for spans that a collector did not accept
 )
 
 // Single waits.
 const (
-	// Margin is what the deadline of a started event leaves beyond one call, for storing and quick retries. Clocks may differ by it.
-	Margin = 5 * time.Second
-	// Fenced is how long a request is deferred while another worker writes to its history.
-	Fenced = time.Second
-	// SecondLook is when the list is read again after it showed nothing: a call that timed out may still be at work upstream.
-	SecondLook = 2 * time.Second
-	// LookIsGood is how long the result of a look-up may be acted upon.
-	LookIsGood = time.Second
-	// Crowded is how long a message to a long list is deferred while enough others are sent.
-	Crowded = time.Minute
-	// Newer is how long a request is deferred that only a newer program may understand.
-	Newer = 10 * time.Second
-	// Nak is the shortest deferral, of a request that is due already.
-	Nak = 10 * time.Millisecond
-	// MissingConsumer is the pause between two looks for a missing queue.
-	MissingConsumer = time.Second
-	// NotConnected is the pause between two checks of the connection to NATS.
-	NotConnected = 100 * time.Millisecond
-	// Reconnect is the pause between two tries to reach a server of NATS.
-	Reconnect = 500 * time.Millisecond
-	// JetStreamStarts is for how long a server without JetStream may still be starting.
-	JetStreamStarts = 10 * time.Second
-	// Election is how long a cluster may lack a leader. A server that has just started counts as offline for ten seconds more.
-	Election = 30 * time.Second
-	// Ping is how often a quiet server is asked for a sign of life: a dead one shows within a minute.
-	Ping = 20 * time.Second
-	// NATSCheck is the pause between two checks of what a program needs of NATS, and the timeout of one.
-	NATSCheck = 5 * time.Second
-	// RightsMissing is how long a permission counts as missing after a server refused it: longer than any wait until it is used again.
-	RightsMissing = 3 * time.Minute
-	// FeedHeartbeat is how often a reader learns that there is nothing new. Servers accept no other.
-	FeedHeartbeat = time.Second
-	// Follow is the pause before a stream is read again.
-	Follow = 200 * time.Millisecond
-	// ObjectRead is the pause before a chunk of a recipient list is read again.
-	ObjectRead = time.Second
-	// ResolvePace is the pause between two looks at what became of enrollments.
-	ResolvePace = 250 * time.Millisecond
-	// LookAgain is the pause before more of them are asked for, if none is due later.
-	LookAgain = time.Second
-	// LearnOffset is the pause before the offset of the transaction list's times is looked for again.
-	LearnOffset = 10 * time.Minute
-	// LearnedOffset is how long it is taken for known.
-	LearnedOffset = 24 * time.Hour
-	// Longest bounds a deferral, what an upstream may ask for, and the pause between two probes.
-	Longest = 15 * time.Minute
-	// SweepMin is the shortest pause between two sweeps of a list.
-	SweepMin = time.Second
-	// RoundEvery is the shortest time from one scan of a list to the next.
-	RoundEvery = time.Minute
-	// LongRound is a scan that is too long for rows that may change.
-	LongRound = 10 * time.Minute
-	// TailEvery is how often the end of a list is read that grows elsewhere.
-	TailEvery = time.Minute
-	// MarkEvery is how often an idle sweeper stores its watermark.
-	MarkEvery = time.Hour
-	// LeadStep is by how much the pause grows before the leadership is taken again.
-	LeadStep = 50 * time.Millisecond
-	// BatchStep is by how much it grows before a batch of events is stored again.
-	BatchStep = time.Millisecond
-	// RelearnStep is by how much it grows before another poller's events are read.
-	RelearnStep = 20 * time.Millisecond
-	// PlaceStep is by how much it grows before the end of a stream is asked for again.
-	PlaceStep = 100 * time.Millisecond
-	// RateSlice is the time for which a replica leases calls of the fleet's rate at once.
-	RateSlice = 100 * time.Millisecond
-	// RateSliceMax is the longest such time, where NATS is slow.
-	RateSliceMax = time.Second
-	// RateSpare is how long a call that is due stays available.
-	RateSpare = 500 * time.Millisecond
-	// MayCall is how soon a call must follow its wait; it is announced meanwhile. With RateSpare it bounds a burst.
-	MayCall = 500 * time.Millisecond
-	// MayCallMax is the longest MayCall: it doubles each time that NATS is too slow to store the announcement.
-	MayCallMax = Margin / 2
-	// RateConflict is the longest pause before a lease is tried again after another replica was faster.
-	RateConflict = 20 * time.Millisecond
-	// RateRead is the pause before a lease that was just stored is read again.
-	RateRead = 5 * time.Millisecond
-	// RateShare is the time over which a replica's share of the rate is measured.
-	RateShare = 10 * time.Second
+	Margin          = 5 * time.Second        // what a deadline leaves beyond one call, for storing and retries; clocks may differ by it
+	Fenced          = time.Second            // how long a request is deferred while another worker writes to its history
+	SecondLook      = 2 * time.Second        // when the list is read again after it showed nothing: the call may still be at work upstream
+	LookIsGood      = time.Second            // how long the result of a look-up may be acted upon
+	Crowded         = time.Minute            // how long a message to a long list is deferred while enough others are sent
+	Newer           = 10 * time.Second       // how long a request is deferred that only a newer program may understand
+	Nak             = 10 * time.Millisecond  // the shortest deferral, of a request that is due already
+	MissingConsumer = time.Second            // the pause between two looks for a missing queue
+	NotConnected    = 100 * time.Millisecond // the pause between two checks of the connection to NATS
+	Reconnect       = 500 * time.Millisecond // the pause between two tries to reach a server of NATS
+	JetStreamStarts = 10 * time.Second       // for how long a server without JetStream may still be starting
+	Election        = 30 * time.Second       // how long a cluster may lack a leader; a server just started counts as offline for 10 s more
+	Ping            = 20 * time.Second       // how often a quiet server is asked for a sign of life: a dead one shows within a minute
+	NATSCheck       = 5 * time.Second        // the pause between two checks of what a program needs of NATS, and the timeout of one
+	RightsMissing   = 3 * time.Minute        // how long a refused permission counts as missing: longer than any wait until it is used again
+	FeedHeartbeat   = time.Second            // how often a reader learns that there is nothing new. Servers accept no other.
+	Follow          = 200 * time.Millisecond // the pause before a stream is read again
+	ObjectRead      = time.Second            // the pause before a chunk of a recipient list is read again
+	ResolvePace     = 250 * time.Millisecond // the pause between two looks at what became of enrollments
+	LookAgain       = time.Second            // the pause before more of them are asked for, if none is due later
+	LearnOffset     = 10 * time.Minute       // the pause before the offset of the transaction list's times is looked for again
+	LearnedOffset   = 24 * time.Hour         // how long it is taken for known
+	Longest         = 15 * time.Minute       // bounds a deferral, what an upstream may ask for, and the pause between two probes
+	SweepMin        = time.Second            // the shortest pause between two sweeps of a list
+	RoundEvery      = time.Minute            // the shortest time from one scan of a list to the next
+	LongRound       = 10 * time.Minute       // a scan that is too long for rows that may change
+	TailEvery       = time.Minute            // how often the end of a list is read that grows elsewhere
+	MarkEvery       = time.Hour              // how often an idle sweeper stores its watermark
+	LeadStep        = 50 * time.Millisecond  // by how much the pause grows before the leadership is taken again
+	BatchStep       = time.Millisecond       // by how much it grows before a batch of events is stored again
+	RelearnStep     = 20 * time.Millisecond  // by how much it grows before another poller's events are read
+	PlaceStep       = 100 * time.Millisecond // by how much it grows before the end of a stream is asked for again
+	RateSlice       = 100 * time.Millisecond // the time for which a replica leases calls of the fleet's rate at once
+	RateSliceMax    = time.Second            // the longest such time, where NATS is slow
+	RateSpare       = 500 * time.Millisecond // how long a call that is due stays available
+	MayCall         = 500 * time.Millisecond // how soon a call must follow its wait; announced meanwhile. With RateSpare it bounds a burst.
+	MayCallMax      = Margin / 2             // the longest MayCall: it doubles each time that NATS is too slow to store the announcement
+	RateConflict    = 20 * time.Millisecond  // the longest pause before a lease is tried again after another replica was faster
+	RateRead        = 5 * time.Millisecond   // the pause before a lease that was just stored is read again
+	RateShare       = 10 * time.Second       // the time over which a replica's share of the rate is measured
 
-	// SpansLost is how often at most the log says that spans are lost.
-	SpansLost = time.Hour
+	SpansLost = time.Hour // how often at most the log says that spans are lost
 )
 
 // Timeouts of answers.
 const (
-	// Answer is for a write or a read of NATS.
-	Answer = 5 * time.Second
-	// StatusAnswer is for the programs' answers about their status.
-	StatusAnswer = 500 * time.Millisecond
-	// StatusQuiet is how long further replicas of a program may take, once one of each answered.
-	StatusQuiet = 100 * time.Millisecond
+	Answer       = 5 * time.Second        // for a write or a read of NATS
+	StatusAnswer = 500 * time.Millisecond // for the programs' answers about their status
+	StatusQuiet  = 100 * time.Millisecond // how long further replicas of a program may take, once one of each answered
 	// PullExpiry is how long the server keeps a pull that it has no message for. It is short since a pull cannot be taken back: a
 	// message assigned to it when the subscription ends would come again only after its AckWait, so a stop waits for its end.
-	PullExpiry = 2 * time.Second
-	// Unexplained is how long the server may refuse a write while what is read does not show why.
-	Unexplained = time.Minute
-	// ObjectAnswer is how long reads of a chunk of a recipient list are repeated without an answer.
-	ObjectAnswer = 30 * time.Second
-	// Storage is for a read or write of a poller.
-	Storage = 20 * time.Second
-	// ReplayAnswer is how long the next of many messages may take.
-	ReplayAnswer = 15 * time.Second
-	// SpansSent is how long a program that ends waits for its last spans to be taken.
-	SpansSent = 3 * time.Second
-	// Flush is how long a program that ends waits for its last acknowledgements to be sent.
-	Flush = 2 * time.Second
-	// Callback is for storing a callback, and when its sender should try again.
-	Callback = 5 * time.Second
-	// CallbackRead is how long a callback may take to arrive.
-	CallbackRead = 10 * time.Second
-	// CallbackCrowd is the same when many arrive at once, and how long one waits for its place.
-	CallbackCrowd = time.Second
-	// AdminEnd is how long it waits for requests to its admin server.
-	AdminEnd = time.Second
-	// AdminRead is how long such a request may take to arrive.
-	AdminRead = 5 * time.Second
-	// AdminWrite is how long it may take to be answered.
-	AdminWrite = 10 * time.Second
-	// AdminIdle is how long an idle connection to it is kept.
-	AdminIdle = 2 * time.Minute
-	// IssuerAnswer is for one answer of the service that users of the console log in with.
-	IssuerAnswer = 10 * time.Second
-	// IssuerPause is the pause before that service is asked for its configuration again.
-	IssuerPause = 5 * time.Second
-	// Login is how long a user may take to log in there.
-	Login = 10 * time.Minute
+	PullExpiry    = 2 * time.Second
+	Unexplained   = time.Minute      // how long the server may refuse a write while what is read does not show why
+	ObjectAnswer  = 30 * time.Second // how long reads of a chunk of a recipient list are repeated without an answer
+	Storage       = 20 * time.Second // for a read or write of a poller
+	ReplayAnswer  = 15 * time.Second // how long the next of many messages may take
+	SpansSent     = 3 * time.Second  // how long a program that ends waits for its last spans to be taken
+	Flush         = 2 * time.Second  // how long a program that ends waits for its last acknowledgements to be sent
+	Callback      = 5 * time.Second  // for storing a callback, and when its sender should try again
+	CallbackRead  = 10 * time.Second // how long a callback may take to arrive
+	CallbackCrowd = time.Second      // the same when many arrive at once, and how long one waits for its place
+	AdminEnd      = time.Second      // how long it waits for requests to its admin server
+	AdminRead     = 5 * time.Second  // how long such a request may take to arrive
+	AdminWrite    = 10 * time.Second // how long it may take to be answered
+	AdminIdle     = 2 * time.Minute  // how long an idle connection to it is kept
+	IssuerAnswer  = 10 * time.Second // for one answer of the service that users of the console log in with
+	IssuerPause   = 5 * time.Second  // the pause before that service is asked for its configuration again
+	Login         = 10 * time.Minute // how long a user may take to log in there
+)
+
+// Waits of the program that shows pages.
+const (
+	StatusEvery = 5 * time.Second  // the pause between two looks at queues and programs
+	PageAge     = 15 * time.Second // after how long an open page is made again although nothing is known to have changed
+	PageRead    = 15 * time.Second // how long a browser's request may take to come
+	PageWrite   = 20 * time.Second // how long a browser may take to read what it is sent
+	PageMake    = 8 * time.Second  // how long it may take to make a page
+	PageAct     = 15 * time.Second // how long an act of a person may take, and the page that previews it
+	PageErase   = 5 * time.Minute  // how long an act may take that reads all rows of the sending log
 )
 
 // How long the servers keep what they have by default.
 const (
-	// EventsKept is for events and dead letters.
-	EventsKept = 30 * 24 * time.Hour
-	// AuditKept is for what people did.
-	AuditKept = 400 * 24 * time.Hour
-	// AckWait is how long a request's consumer may be silent before another one gets it.
-	AckWait = 30 * time.Second
-	// RequestsWindow is the duplicate window of requests.
-	RequestsWindow = 2 * time.Minute
-	// EventsWindow is for streams whose writes are fenced: the fence keeps them single, the ids only cost the server memory.
-	EventsWindow = 10 * time.Second
-	// DeadLettersWindow is for dead letters, which nothing else keeps single.
-	DeadLettersWindow = time.Hour
+	EventsKept        = 30 * 24 * time.Hour  // for events and dead letters
+	AuditKept         = 400 * 24 * time.Hour // for what people did
+	AckWait           = 30 * time.Second     // how long a request's consumer may be silent before another one gets it
+	RequestsWindow    = 2 * time.Minute      // the duplicate window of requests
+	EventsWindow      = 10 * time.Second     // for streams whose writes are fenced: their ids only cost the server memory
+	DeadLettersWindow = time.Hour            // for dead letters, which nothing else keeps single
 )
 
 // ResolveAges are the ages of its event at which an uncertain enrollment is looked up: an hour for a slow service, a day for

@@ -75,7 +75,7 @@ func (q *Transactions) Handle(ctx context.Context, r attempt.Request[messages.Tr
 		}
 	}
 	switch {
-	case waits == errCrowded: // the fewer pages it has had, the sooner it is back
+	case errors.Is(waits, errCrowded): // the fewer pages it has had, the sooner it is back
 		return later(q.Caller, r, errCrowded, min(q.Caller.Policy.Max, time.Duration(last.Page)*q.Caller.Policy.Max/10))
 	case waits != nil:
 		return messages.Event{}, waits
