@@ -47,7 +47,7 @@ var doors = map[string]string{
 		"pkg/clients pkg/messages kong isatty nats.go prometheus zerolog x/time",
 
 	// A handler cannot see NATS: it cannot acknowledge, and is tested without a server. Requests and lists never meet.
-	"internal/requests":          "mandates history retry failpoint pkg/clients pkg/messages zerolog",
+	"internal/requests":          "mandates history retry failpoint pkg/clients pkg/messages zerolog x/sync",
 	"internal/requests/consumer": "requests bus history retry telemetry failpoint pkg/clients pkg/messages nats.go zerolog",
 	"internal/lists":             "lists/sweep mandates history retry failpoint pkg/clients pkg/messages zerolog",
 	"internal/lists/sweep":       "retry failpoint pkg/clients zerolog", // any paged list, not only the sending log
@@ -83,8 +83,8 @@ var libraries = map[string]string{
 	"nats.go": "github.com/nats-io/nats.go", "nats-server": "github.com/nats-io/nats-server", "nuid": "github.com/nats-io/nuid",
 	"oidc": "github.com/coreos/go-oidc", "otel": "go.opentelemetry.io google.golang.org/protobuf",
 	"prometheus": "github.com/prometheus/client_golang", "sqlite": "modernc.org/sqlite", "x/net": "golang.org/x/net",
-	"x/oauth2": "golang.org/x/oauth2", "x/term": "golang.org/x/term", "x/time": "golang.org/x/time", "yaml": "go.yaml.in/yaml",
-	"zerolog": "github.com/rs/zerolog",
+	"x/oauth2": "golang.org/x/oauth2", "x/sync": "golang.org/x/sync", "x/term": "golang.org/x/term", "x/time": "golang.org/x/time",
+	"yaml": "go.yaml.in/yaml", "zerolog": "github.com/rs/zerolog",
 }
 
 func TestRoomsImportEachOtherThroughDoorsOnly(t *testing.T) {

@@ -12,82 +12,53 @@ package admission
 
 import (
 	"context"
-	"slices"
 	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sync/semaphore"
 )
 
-// Share is what work has taken of something that a program has little of. The zero value is ready.
+// Share is what work has taken of something that a program has little of. The zero value is ready; its users agree about the
+// whole. Who asks for more than that gets all of it.
 type Share struct {
-	mu      sync.Mutex
-	taken   int
-	refused int // how many Try in all
-	waiting []*waiter
+	once    sync.Once
+	room    *semaphore.Weighted
+	whole   int
+	refused atomic.Int64 // how many Try in all
 }
 
-type waiter struct {
-	n, whole int
-	admitted chan struct{}
+func (s *Share) of(whole int) *semaphore.Weighted {
+	s.once.Do(func() {
+		s.whole = max(whole, 1)
+		s.room = semaphore.NewWeighted(int64(s.whole))
+	})
+	return s.room
 }
-
-// fits admits the first, even if it takes more than the whole.
-func (s *Share) fits(n, whole int) bool { return s.taken == 0 || s.taken+n <= whole }
 
 // Try takes n of the whole, if as much is left. The caller frees it.
 func (s *Share) Try(n, whole int) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	ok := s.fits(n, whole)
-	if ok {
-		s.taken += n
-	} else {
-		s.refused++
+	ok := s.of(whole).TryAcquire(int64(min(n, max(whole, 1))))
+	if !ok {
+		s.refused.Add(1)
 	}
 	return ok
 }
 
 // Refused is how many Try have failed: work that has taken its part for long sees that others need it.
-func (s *Share) Refused() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.refused
-}
+func (s *Share) Refused() int { return int(s.refused.Load()) }
 
 // Take waits until it can take n of the whole, in the order of the calls. The caller frees it. The error is the context's
 // cause; nothing is taken then.
 func (s *Share) Take(ctx context.Context, n, whole int) error {
-	w := &waiter{n, whole, make(chan struct{})}
-	s.mu.Lock()
-	s.waiting = append(s.waiting, w)
-	s.admit()
-	s.mu.Unlock()
-	select {
-	case <-w.admitted:
-		return nil
-	case <-ctx.Done():
+	if s.of(whole).Acquire(ctx, int64(min(n, max(whole, 1)))) != nil {
+		return context.Cause(ctx)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	i := slices.Index(s.waiting, w)
-	if i < 0 { // admitted meanwhile
-		return nil
-	}
-	s.waiting = slices.Delete(s.waiting, i, i+1)
-	s.admit()
-	return context.Cause(ctx)
+	return nil
 }
 
-// Free gives back what was taken.
+// Free gives back what was taken, if anything was.
 func (s *Share) Free(n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.taken -= n
-	s.admit()
-}
-
-func (s *Share) admit() {
-	for len(s.waiting) > 0 && s.fits(s.waiting[0].n, s.waiting[0].whole) {
-		s.taken += s.waiting[0].n
-		close(s.waiting[0].admitted)
-		s.waiting = s.waiting[1:]
+	if n > 0 {
+		s.room.Release(int64(min(n, s.whole)))
 	}
 }
