@@ -3,6 +3,7 @@ package history
 import (
 	"cmp"
 	"context"
+	"slices"
 
 	"errand/pkg/messages"
 )
@@ -53,12 +54,15 @@ func EffectOf(ctx context.Context, log Log, op messages.Operation, id string, la
 		}
 		began = started.Body
 	}
-	e.Began, _ = messages.ReadFacts(began) // gone, it says nothing
+	begun, _ := messages.ReadFacts(began)                                 // gone, it says nothing
+	if begun.Fingerprint == cmp.Or(last.Fingerprint, begun.Fingerprint) { // else it is of other contents, that were corrected
+		e.Began = begun
+	}
 	switch {
 	case op != messages.Send:
 	case began == nil && last.State == messages.Deferred:
 		e.Unknown = true // nobody knows whether it had batches
-	case e.Began.Batches > 1 && e.Began.Fingerprint == cmp.Or(last.Fingerprint, e.Began.Fingerprint): // else it was corrected
+	case e.Began.Batches > 1:
 		return e, e.read(ctx, log, id)
 	}
 	return e, nil
@@ -74,16 +78,35 @@ func (e *Effect) of(s messages.State) {
 	}
 }
 
-// read reads the batches: what the message's own event says of a call is theirs to say.
+// read reads the batches: what the message's own event says of a call is theirs to say. Those without an event had no turn
+// yet, unless a person opened the message again: then they may be older, and have expired.
 func (e *Effect) read(ctx context.Context, log Log, id string) error {
 	*e = Effect{Began: e.Began, Batches: make([]Batch, e.Began.Batches)}
+	var silent []int
 	for i := range e.Batches {
 		b, err := BatchOf(ctx, log, id, i+1)
 		if err != nil {
 			return err
 		}
-		e.Batches[i] = b
+		if e.Batches[i] = b; b.State == "" {
+			silent = append(silent, i)
+		}
 		e.of(b.State)
+	}
+	if len(silent) == 0 {
+		return nil
+	}
+	last, err := log.Leader(ctx, messages.Send, messages.Send.Subject(messages.Reopened, id))
+	if err != nil || last.Sequence == 0 {
+		return err
+	}
+	var said messages.ReopenedBody
+	unread := messages.DecodeEvent(last.Body, &said)
+	for _, i := range silent {
+		if unread != nil || len(said.Batches) > 0 && (said.AfterUnknown || !slices.Contains(said.Batches, i+1)) {
+			e.Batches[i].State = messages.Uncertain
+			e.of(messages.Uncertain)
+		}
 	}
 	return nil
 }

@@ -28,8 +28,16 @@ func TestWhatWasDoneIsSaidByTheBatchesToo(t *testing.T) {
 		"nobody knows": {events: [][2]string{{"send.deferred.r1", `{}`}}, unknown: true},
 		"corrected": {events: [][2]string{{"send.started.r1", begun},
 			{"send.reopened.r1", `{"fingerprint":"g","was":{"state":"failed"}}`}}},
-		"reopened when in doubt":  {events: [][2]string{{"send.reopened.r1", `{"was":{"state":"uncertain"}}`}}, unknown: true},
-		"reopened when in part":   {events: [][2]string{{"send.reopened.r1", `{"was":{"state":"partial"}}`}}, done: true},
+		"reopened when in doubt": {events: [][2]string{{"send.reopened.r1", `{"was":{"state":"uncertain"}}`}}, unknown: true},
+		"reopened when in part":  {events: [][2]string{{"send.reopened.r1", `{"was":{"state":"partial"}}`}}, done: true},
+		"reopened in part, and the accepted ones have expired": {events: [][2]string{{"send.started.r1", begun},
+			{"batch.refused.r1.3", `{}`}, {"send.reopened.r1", `{"fingerprint":"f","by":"ann","was":{"state":"partial"},"batches":[3]}`}},
+			unknown: true},
+		"reopened in part, deferred, and they have expired": {events: [][2]string{
+			{"send.reopened.r1", `{"fingerprint":"f","by":"ann","was":{"state":"partial"},"batches":[3]}`}, {"send.started.r1", begun},
+			{"batch.deferred.r1.3", `{}`}, {"send.deferred.r1", `{"fingerprint":"f"}`}}, unknown: true},
+		"reopened when nothing was done": {events: [][2]string{{"send.started.r1", begun},
+			{"send.reopened.r1", `{"fingerprint":"f","by":"ann","was":{"state":"failed"},"batches":[1,2,3]}`}}},
 		"failed":                  {events: [][2]string{{"send.failed.r1", `{}`}}},
 		"failed, in doubt":        {events: [][2]string{{"send.failed.r1", `{"after_unknown":true}`}}, unknown: true},
 		"it turned out to be so":  {events: [][2]string{{"send.resolved.r1", `{"outcome":"accepted"}`}}, done: true},
@@ -44,6 +52,9 @@ func TestWhatWasDoneIsSaidByTheBatchesToo(t *testing.T) {
 		got, err := history.EffectOf(t.Context(), log, messages.Send, "r1", last)
 		if err != nil || got.Done != c.done || got.Unknown != c.unknown || got.None() != (!c.done && !c.unknown) {
 			t.Errorf("%s: %+v, %v", what, got, err)
+		}
+		if last.Fingerprint == "g" && got.Began.Fingerprint == "f" {
+			t.Errorf("%s: it says how other contents were begun", what)
 		}
 	}
 }

@@ -66,12 +66,12 @@ func (h *History) Read(ctx context.Context) (Prior, error) {
 			conflict.failed = &failure{p.Reason}
 		}
 		return Prior{}, conflict
-	case h.ReopenedAt > e.Sequence && (p.State == messages.Refused || p.State == messages.Uncertain && h.Named):
+	case (p.State == messages.Started || p.State == messages.Page) && p.Deadline.After(now) && !own:
+		return Prior{}, &RetryLaterError{At: p.Deadline.Time}
+	case h.ReopenedAt > e.Sequence && (p.nothingDone() || h.Named && p.inDoubt()):
 		return h.reopenedBatch(ctx, p)
 	case p.State.Final(h.Operation):
 		return Prior{}, &AlreadyDoneError{State: p.State, Body: e.Body, Sequence: e.Sequence}
-	case (p.State == messages.Started || p.State == messages.Page) && p.Deadline.After(now) && !own:
-		return Prior{}, &RetryLaterError{At: p.Deadline.Time}
 	case p.State == messages.Deferred && p.NotBefore.After(now):
 		return Prior{}, &RetryLaterError{At: p.NotBefore.Time}
 	case !slices.Contains([]messages.State{messages.Started, messages.Deferred, messages.Reopened, messages.Page}, p.State):
@@ -86,7 +86,8 @@ func (h *History) corrupt(e Entry) error {
 }
 
 // newest is the last event of the history. Any replica may say that these contents have ended, which repeats ask; all else
-// is asked of the leader, since a replica that lags behind would mislead.
+// is asked of the leader, since a replica that lags behind would mislead. So would one that shows how these contents failed
+// before they were published again: others may have corrected them, and these correct those.
 func (h *History) newest(ctx context.Context) (Entry, error) {
 	filter := h.Operation.Filter(h.ID)
 	e, err := h.Log.Last(ctx, h.Operation, filter)
@@ -94,7 +95,7 @@ func (h *History) newest(ctx context.Context) (Entry, error) {
 		return e, err
 	}
 	if f, _ := messages.ReadFacts(e.Body); f.Fingerprint == h.Fingerprint && e.Sequence > h.ReopenedAt &&
-		messages.StateOf(e.Subject).Final(h.Operation) {
+		messages.StateOf(e.Subject).Final(h.Operation) && !(messages.StateOf(e.Subject) == messages.Failed && e.At.Before(h.Published)) {
 		return e, nil
 	}
 	return h.Log.Leader(ctx, h.Operation, filter)
@@ -149,13 +150,26 @@ func (h *History) redriven(body []byte) bool {
 	return h.Operation != messages.Send || slices.Contains(b.Batches, 1)
 }
 
-// reopenedBatch is a batch that is run once more since its request was opened again.
+// nothingDone reports whether surely nothing was done for a batch that had its turn.
+func (p Prior) nothingDone() bool {
+	return p.State == messages.Refused || p.State == messages.Deferred && !p.AfterUnknown
+}
+
+// inDoubt reports whether a batch may have been sent. Its message may have ended before that was written down.
+func (p Prior) inDoubt() bool {
+	return p.State == messages.Uncertain || p.State == messages.Started || p.State == messages.Deferred
+}
+
+// reopenedBatch is a batch that is run once more since its request was opened again. It begins anew: it neither waits for what
+// it waited for before, nor counts what it met.
 func (h *History) reopenedBatch(ctx context.Context, p Prior) (Prior, error) {
-	unknown := p.State == messages.Uncertain
-	p.State, p.Last, p.AfterUnknown, p.Again = messages.Reopened, nil, unknown, unknown
-	if !unknown {
+	if p.nothingDone() {
 		return Prior{State: messages.Reopened}, nil
 	}
+	if p.State == messages.Started {
+		p.Reason = messages.ReasonInterrupted
+	}
+	p.State, p.Last, p.AfterUnknown, p.Again, p.HeldCount = messages.Reopened, nil, true, true, 0
 	started, err := h.Log.Leader(ctx, h.Operation, h.Operation.Subject(messages.Started, h.ID))
 	p.Started, p.Was = started.Body, messages.PriorOutcome{State: messages.Uncertain, Reason: p.Reason}
 	return p, err

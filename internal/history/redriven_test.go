@@ -1,12 +1,16 @@
 package history_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"errand/internal/history"
 	"errand/internal/history/historytest"
+	"errand/pkg/messages"
 )
 
 // A replica shows less than was stored: by the started event it is known which contents the id has, and how a message
@@ -50,5 +54,36 @@ func TestARedriveHoldsUntilACallOfUnknownFate(t *testing.T) {
 				t.Errorf("%d calls, %d behind: it holds: %v, %v, want %v", attempt, lag, p.Again, err, again)
 			}
 		}
+	}
+}
+
+// A correction of a correction has the contents that failed first. A replica that lags behind shows only that failure.
+func TestACorrectionBackIsRunThoughAReplicaLagsBehind(t *testing.T) {
+	for lag := range 4 {
+		synctest.Test(t, func(t *testing.T) {
+			log, ran := &historytest.Log{}, 0
+			deliver := func(fingerprint string, lag int) error {
+				time.Sleep(time.Second)
+				log.Lag = lag
+				h := worker(log, fingerprint)
+				h.Published, h.Corrects = time.Now(), true
+				_, err := h.Settle(t.Context(), true, func(history.Prior) (messages.Event, error) {
+					if err := h.Store(context.Background(), messages.Started, &messages.EnrollStarted{Fingerprint: fingerprint}); err != nil {
+						return messages.Event{}, err
+					}
+					ran++
+					return h.Event(messages.Failed, &messages.FailedBody{Fingerprint: fingerprint, Reason: messages.ReasonRefused}), nil
+				})
+				return err
+			}
+			for _, err := range []error{deliver("a", 0), deliver("b", 0), deliver("a", lag)} {
+				if err != nil {
+					t.Errorf("%d behind: %v", lag, err)
+				}
+			}
+			if ran != 3 {
+				t.Errorf("%d behind: ran %d times, want 3", lag, ran)
+			}
+		})
 	}
 }
