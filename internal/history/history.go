@@ -1,7 +1,6 @@
-// Package history keeps a request's events as its ledger. Each write is a
-// compare-and-set over the last event of the request, so that of any number of
-// workers that have the same request exactly one may call the upstream, and only
-// that one may publish the outcome.
+// Package history keeps a request's events as its ledger. Each write is a compare-and-set over the last event of the
+// request, so that of any number of workers that have the same request exactly one may call the upstream, and only that one
+// may publish the outcome.
 //
 //	read or guess what is there ─► started ─► call ─► the outcome
 //	                               each stored only if nobody wrote in between
@@ -20,10 +19,9 @@ import (
 
 // Log is where histories are kept: a JetStream stream in the programs, a map in tests.
 type Log interface {
-	// Append stores r if the last event of its history still has the sequence
-	// r.Last (0 means none), and returns the new event's sequence. ErrFenced means
-	// that it does not, and nothing was stored; ErrTooLarge that nothing was stored
-	// and never will be. After any other error it may have been stored.
+	// Append stores r if the last event of its history still has the sequence r.Last (0 means none), and returns the new
+	// event's sequence. ErrFenced means that it does not, and nothing was stored; ErrTooLarge that nothing was stored and
+	// never will be. After any other error it may have been stored.
 	Append(ctx context.Context, r Record) (uint64, error)
 	// Last returns the last event under a subject or filter of op; a zero Entry
 	// when there is none. A replica may answer that lags behind.
@@ -65,16 +63,14 @@ type Pending struct {
 // ErrFenced means that another worker wrote to the history in between.
 var ErrFenced = errors.New("history: another worker wrote in between")
 
-// ErrCorrupt means that a history holds an event that no worker can have written:
-// one that cannot be read, or with a time beyond all that workers wait for. What
-// was done for its request is not known, so nothing is; a person must look at it.
+// ErrCorrupt means that a history holds an event that no worker can have written: one that cannot be read, or with a time
+// beyond all that workers wait for. What was done for its request is not known, so nothing is; a person must look at it.
 var ErrCorrupt = errors.New("an event in the history was not written by errand")
 
 // ErrTooLarge means that the event is larger than the log takes.
 var ErrTooLarge = errors.New("history: the event is larger than the servers take")
 
-// farthest is how far ahead a time in an event may lie: an upstream may ask for a
-// day, and clocks are never a day apart.
+// farthest is how far ahead a time in an event may lie: an upstream may ask for a day, and clocks are never a day apart.
 const farthest = 48 * time.Hour
 
 // AlreadyDoneError means that the request already has its outcome.
@@ -104,14 +100,11 @@ func (e *RetryLaterError) Unwrap() error { return e.Cause }
 // ConflictError means that the id already belongs to a request with other contents.
 type ConflictError struct {
 	ID string
-	// failed is set when that one failed without any effect, so that these contents may correct it.
-	failed *failure
+	// failed is why that one failed, if it did without any effect, so that these contents may correct it.
+	failed *messages.Reason
 }
 
 func (e *ConflictError) Error() string { return "history: the id belongs to another request" }
-
-// failure is the end of a request that may be corrected.
-type failure struct{ reason messages.Reason }
 
 // History is one request's history, for one worker. It is not safe for concurrent use.
 type History struct {
@@ -133,13 +126,11 @@ type History struct {
 	writer string
 }
 
-// Settle runs f over what is in the history and stores the event that f returns.
-// When nothing is known of the request (fresh), it first guesses that there is no
-// history, which saves a read; a wrong guess shows at the first write, before
+// Settle runs f over what is in the history and stores the event that f returns. When nothing is known of the request
+// (fresh), it first guesses that there is no history, which saves a read; a wrong guess shows at the first write, before
 // anything was called, and f runs once more over what is read then.
 //
-// Errors: *AlreadyDoneError, *ConflictError, *RetryLaterError, ErrFenced, ErrCorrupt, f's
-// own, or the log's.
+// Errors: *AlreadyDoneError, *ConflictError, *RetryLaterError, ErrFenced, ErrCorrupt, f's own, or the log's.
 func (h *History) Settle(ctx context.Context, fresh bool, f func(Prior) (messages.Event, error)) (messages.Event, error) {
 	if fresh {
 		ev, err := h.finish(ctx, Prior{}, f)
@@ -186,7 +177,7 @@ func (h *History) correct(ctx context.Context, conflict *ConflictError) (Prior, 
 	if e.Body != nil && h.Published.Before(e.At) {
 		return Prior{}, conflict
 	}
-	was := messages.PriorOutcome{State: messages.Failed, Reason: conflict.failed.reason}
+	was := messages.PriorOutcome{State: messages.Failed, Reason: *conflict.failed}
 	err = h.Store(ctx, messages.Reopened, &messages.ReopenedBody{By: messages.ByCorrection, Was: was, Fingerprint: h.Fingerprint})
 	return Prior{State: messages.Reopened, Facts: messages.Facts{Was: was, Fingerprint: h.Fingerprint}}, err
 }

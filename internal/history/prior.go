@@ -12,9 +12,8 @@ import (
 	"errand/pkg/messages"
 )
 
-// Prior is what a history held when it was read: nothing (no State), a call whose maker
-// died (started), a request that waits (deferred), a listing under way (page), or one that
-// was opened again (reopened).
+// Prior is what a history held when it was read: nothing (no State), a call whose maker died (started), a request that
+// waits (deferred), a listing under way (page), or one that was opened again (reopened).
 type Prior struct {
 	State   messages.State
 	Last    []byte // body of that event
@@ -63,7 +62,7 @@ func (h *History) Read(ctx context.Context) (Prior, error) {
 	case h.Fingerprint != "" && p.Fingerprint != "" && p.Fingerprint != h.Fingerprint:
 		conflict := &ConflictError{ID: h.ID}
 		if p.State == messages.Failed && !p.AfterUnknown {
-			conflict.failed = &failure{p.Reason}
+			conflict.failed = &p.Reason
 		}
 		return Prior{}, conflict
 	case (p.State == messages.Started || p.State == messages.Page) && p.Deadline.After(now) && !own:

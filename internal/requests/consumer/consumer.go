@@ -222,8 +222,7 @@ func Accounts(handle Handler[messages.AccountRequest]) Operation[messages.Accoun
 
 // read is an operation that changes nothing upstream: its requests have no give_up_at, and never end uncertain.
 func read[R any](name messages.Operation, decode func([]byte) (R, messages.Meta, error), handle Handler[R]) Operation[R] {
-	return Operation[R]{Name: name, Decode: decode, Handle: handle,
-		GiveUpAt: func(R) time.Time { return time.Time{} },
+	return Operation[R]{Name: name, Decode: decode, Handle: handle, GiveUpAt: func(R) time.Time { return time.Time{} },
 		Ended: func(_ R, b messages.FailedBody, _ history.Effect) (messages.State, messages.Body) {
 			return messages.Failed, &b
 		}}

@@ -3,6 +3,7 @@ package consumer
 import (
 	"encoding/json"
 	"errors"
+	"regexp"
 	"slices"
 	"time"
 
@@ -67,10 +68,13 @@ func causeOf(body []byte) (c cause, err error) {
 
 const maxNames = 20
 
+// fieldName is what looks like the name of a field: some lower-case words.
+var fieldName = regexp.MustCompile(`^[a-z][a-z_]{0,39}\z`)
+
 // fields are the names of the fields at fault. Names are the requester's or the service's: an unlikely one is shown as "?".
 func (c cause) fields() (names []string) {
 	for name := range c.Fields {
-		if !isName(name) {
+		if !fieldName.MatchString(name) {
 			name = "?"
 		}
 		names = append(names, name)
@@ -78,16 +82,6 @@ func (c cause) fields() (names []string) {
 	slices.Sort(names)
 	names = slices.Compact(names)
 	return names[:min(len(names), maxNames)]
-}
-
-// isName reports whether a text looks like the name of a field: some lower-case words.
-func isName(s string) bool {
-	for i := range len(s) {
-		if c := s[i]; (c < 'a' || c > 'z') && (i == 0 || c != '_') {
-			return false
-		}
-	}
-	return s != "" && len(s) <= 40
 }
 
 // settled logs and counts an acknowledged request. One that did not end well is a warning the first time only.

@@ -160,8 +160,7 @@ func (c *Consumer[R]) probe(ctx, hard context.Context, permit *hold.Permit) erro
 // maxPassedOver is how many requests a probe passes over that were probes already: a hold of a day makes as many.
 const maxPassedOver = 10_000
 
-// choose takes the first request that was not yet a probe of this hold or, if the queue has no
-// other, the first that was.
+// choose takes the first request that was not yet a probe of this hold or, if the queue has no other, the first that was.
 func (c *Consumer[R]) choose(ctx context.Context, permit *hold.Permit) (*delivery[R], error) {
 	var again *delivery[R]
 	for range maxPassedOver {

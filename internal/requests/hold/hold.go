@@ -183,7 +183,10 @@ func (r *requests) add(request string) int {
 
 // add counts a failed call, and returns the fault to hold the service for, zero if it may be this request's alone.
 func (n *counts) add(service, request string, c Call) fault {
-	status := failure(c.Err).Status
+	status := 0
+	if e, ok := errors.AsType[*clients.Error](c.Err); ok {
+		status = e.Status
+	}
 	switch fate := clients.FateOf(c.Err); {
 	case fate == clients.Held && !c.Suspect:
 		if n.refused.add(request) >= refusedRequests {
@@ -214,12 +217,4 @@ func faultOf(status int) string {
 		return "is its address right?"
 	}
 	return "credentials, account or quota"
-}
-
-// failure is what is known of a failed call; the zero value for any other error.
-func failure(err error) clients.Error {
-	if e, ok := errors.AsType[*clients.Error](err); ok {
-		return *e
-	}
-	return clients.Error{}
 }

@@ -1,6 +1,5 @@
-// Package query answers the two reads: a mandate account's transactions, page by page, and
-// the mail account's information. A read may be repeated at will, so it announces nothing;
-// its history only keeps two workers from publishing it twice.
+// Package query answers the two reads: a mandate account's transactions, page by page, and the mail account's information.
+// A read may be repeated at will, so it announces nothing; its history only keeps two workers from publishing it twice.
 //
 //	transactions ─► page, page, … each stored over the one before ─► listed
 //	account      ─────────────────────────────────────────────────► reported

@@ -90,20 +90,16 @@ func (d *delivery) findReopened(ctx context.Context) error {
 
 // goesOn reports whether to begin another batch.
 func (d *delivery) goesOn() bool {
-	if d.ended() {
-		return false
+	switch {
+	case d.ended():
+	case d.calls.Load() > 0 && d.Caller.Stopping():
+		d.wait(waiting(errStopping, time.Now(), errStopping))
+	case d.unknown.Load() >= unknownBatches:
+		d.wait(waiting(errNoAnswers, d.notBefore(), errNoAnswers))
+	default:
+		return true
 	}
-	if d.calls.Load() > 0 && d.Caller.Stopping() {
-		d.wait(result{Result: attempt.Result[int]{Verdict: attempt.RetryLater, Reason: messages.ReasonBusy,
-			Message: errStopping.Error(), NotBefore: time.Now(), Cause: errStopping}})
-		return false
-	}
-	if d.unknown.Load() >= unknownBatches {
-		d.wait(result{Result: attempt.Result[int]{Verdict: attempt.RetryLater, Reason: messages.ReasonBusy,
-			Message: errNoAnswers.Error(), NotBefore: d.notBefore(), Cause: errNoAnswers}})
-		return false
-	}
-	return true
+	return false
 }
 
 // unknownBatches is after how many batches of unknown fate in a row the others wait: one message alone begins no hold.
@@ -173,7 +169,7 @@ func (d *delivery) settle(ctx context.Context, b batch) {
 	later, ok := errors.AsType[*history.RetryLaterError](err)
 	switch {
 	case ok && got.Verdict == "": // it waits since an earlier delivery, or another worker has it
-		d.wait(earlier(later))
+		d.wait(waiting(later, later.At, later.Cause))
 	case ok:
 		d.wait(got)
 	case err != nil:
@@ -194,10 +190,10 @@ func leftOut(b batch, p history.Prior) result {
 	return resultOf(b, r)
 }
 
-// earlier is the result of a batch that must not be touched until a time.
-func earlier(l *history.RetryLaterError) result {
-	r := attempt.Result[int]{Verdict: attempt.RetryLater, Reason: messages.ReasonBusy, Message: l.Error(), NotBefore: l.At, Cause: l.Cause}
-	if l.Cause == nil { // another worker may be calling: nothing more is known before its deadline
+// waiting is the result of a batch that must not be touched until a time.
+func waiting(why error, until time.Time, cause error) result {
+	r := attempt.Result[int]{Verdict: attempt.RetryLater, Reason: messages.ReasonBusy, Message: why.Error(), NotBefore: until, Cause: cause}
+	if cause == nil { // another worker may be calling: nothing more is known before its deadline
 		r.Reason = messages.ReasonInterrupted
 	}
 	return result{Result: r}
