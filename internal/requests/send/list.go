@@ -39,7 +39,7 @@ func (m *message) makePlan(ctx context.Context, begun bool) (plan, error) {
 	}
 	comparing, most := &m.comparing, maxComparing
 	if bytes > longBytes {
-		if comparing, most = &m.filtering, 1; !m.admit() {
+		if comparing, most = &m.comparingLong, 1; !m.admit() {
 			return plan{}, &history.RetryLaterError{At: retry.NotBefore(retry.Crowded, m.request.GiveUpAt, m.Caller.Timeout), Cause: errCrowded}
 		}
 	}
@@ -54,7 +54,7 @@ func (m *message) makePlan(ctx context.Context, begun bool) (plan, error) {
 		limit = 0
 	}
 	about := len(m.request.Body.To) / 32 // an address of usual length
-	p, err := usual.plan(func() iter.Seq2[string, error] { return m.untilStopped(m.texts(ctx)) }, about, m.size, limit)
+	p, err := planned(func() iter.Seq2[string, error] { return m.untilStopped(m.texts(ctx)) }, about, m.size, limit, room)
 	if fault, ok := errors.AsType[listFault](err); ok {
 		field := "to"
 		if m.request.Body.ToObject != nil {

@@ -70,7 +70,7 @@ func TestLongListsLeavePlacesToOthers(t *testing.T) {
 	}
 	h.size = longBytes + 1
 	planned("the second when the first has left", second, nil)
-	if second.leave(); !h.long.Try(100, 1) || !h.comparing.Try(100, 1) || !h.filtering.Try(100, 1) {
+	if second.leave(); !h.long.Try(100, 1) || !h.comparing.Try(100, 1) || !h.comparingLong.Try(100, 1) {
 		t.Error("something stays taken")
 	}
 }

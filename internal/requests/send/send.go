@@ -8,7 +8,7 @@
 //
 //	send.go      one message: resume, plan, send its batch
 //	list.go      where recipients come from; how many long lists at once
-//	plan.go      which recipients are valid and distinct, and how they are cut; filter.go: for long lists
+//	plan.go      which recipients are valid and distinct, and how they are cut
 //	batches.go   several batches, some at once
 //	result.go    what is known of a batch, and the outcome of all
 package send
@@ -45,9 +45,9 @@ type Handler struct {
 	// Sent stores a record of a call for the readers of the sending log. No call is made before it returned nil.
 	Sent func(context.Context, messages.SentBody) error
 
-	long      admission.Share // of calls: messages to long lists
-	comparing admission.Share // lists that take memory
-	filtering admission.Share // long lists, which take more
+	long          admission.Share // of calls: messages to long lists
+	comparing     admission.Share // lists that take memory
+	comparingLong admission.Share // long lists, which take more
 }
 
 type message struct {
