@@ -6,12 +6,13 @@
 //	  │                 ▼
 //	  └─ shrunk ◄─── oracle: lost, twice, untrue, starved? ─► a story of twenty lines
 //
-//	script_test.go    what happens in a history, drawn from its seed      world_test.go    one history, from begin to end
-//	log_test.go       the events stream                                   queue_test.go    the requests and dead letters streams
-//	mandates_test.go  the e-mandate service                               mail_test.go     the email service
-//	replica_test.go   a program that can be killed at every await         people_test.go   who publishes, cancels, redrives, erases
-//	oracle_test.go    what is promised                                    story_test.go    what a failure prints
-//	sim_test.go       seeds, time, shrinking                              mutants_test.go  faults that must be found
+//	script_test.go    what happens, drawn from a seed; shrinking    world_test.go    one history, from begin to end
+//	weather_test.go   what goes wrong for a while                   node_test.go     a process that can be killed at every await
+//	log_test.go       the events stream                             queue_test.go    requests and dead letters
+//	upstream_test.go  what becomes of a call                        mandates_test.go, mail_test.go  the two services
+//	replica_test.go   the programs                                  people_test.go   who cancels, redrives, erases
+//	oracle_test.go    what is promised                              story_test.go    what a failure prints
+//	sim_test.go       seeds and time                                mutants_test.go  faults that must be found
 //
 // A wait or a fault is drawn from a hash of the seed, who waits, for what, and how often before: so a seed tells the same story
 // again whatever the order of goroutines. Not simulated: a wall clock that steps, or that differs between machines (a bubble of
