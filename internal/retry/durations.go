@@ -28,6 +28,7 @@ const (
 	Fenced          = time.Second            // how long a request is deferred while another worker writes to its history
 	SecondLook      = 2 * time.Second        // when the list is read again after it showed nothing: the call may still be at work upstream
 	LookIsGood      = time.Second            // how long the result of a look-up may be acted upon
+	LookIsGoodMax   = Margin / 2             // the longest LookIsGood: it doubles each time that NATS is too slow to store the announcement
 	Crowded         = time.Minute            // how long a message to a long list is deferred while enough others are sent
 	Newer           = 10 * time.Second       // how long a request is deferred that only a newer program may understand
 	Nak             = 10 * time.Millisecond  // the shortest deferral, of a request that is due already

@@ -130,6 +130,7 @@ type run[T any] struct {
 	lease   *Lease
 	counted bool     // the history's attempt counts the call that comes next
 	found   Deadline // until when OnUnknown's answer may be acted upon
+	looks   int      // how often OnUnknown was asked for the next call
 	slotted bool     // a slot is taken
 	allowed Deadline // until when the call that Throttle let pass may begin
 	asked   int      // how often Throttle was asked for the next call
@@ -166,7 +167,7 @@ func Run[T any](ctx context.Context, caller *Caller, call Call[T]) (Result[T], e
 		if !r.Pause(ctx, max(0, min(wait, time.Until(r.GiveUpAt)))) {
 			return r.finish(context.Cause(ctx))
 		}
-		r.found = Deadline{} // what was found out before the wait may no longer hold
+		r.found, r.looks = Deadline{}, 0 // what was found out before the wait may no longer hold
 		if r.Stopping() {
 			r.later(failed, r.nextWait())
 			return r.finish(nil)
@@ -202,7 +203,7 @@ func (r *run[T]) once(ctx context.Context) (failed, err error) {
 	if until.passed(time.Now()) { // the worker stood still between announcing and calling
 		return r.busy("the call did not begin in time", context.DeadlineExceeded), nil
 	}
-	r.counted, r.allowed, r.asked = false, Deadline{}, 0
+	r.counted, r.allowed, r.asked, r.looks = false, Deadline{}, 0, 0
 	r.result.AfterUnknown = r.result.AfterUnknown || r.Unknown != ""
 	failpoint.Here(failpoint.BeforeCall)
 	value, failed := r.Make(ctx)

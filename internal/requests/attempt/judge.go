@@ -75,7 +75,10 @@ func (r *run[T]) ask(ctx context.Context, fresh bool) (Verdict, error) {
 		}
 		defer r.Slots.Free()
 	}
-	defer func() { r.found = newDeadline(retry.LookIsGood) }()
+	defer func() {
+		r.found = newDeadline(min(retry.LookIsGood<<min(r.looks, 8), retry.LookIsGoodMax))
+		r.looks++
+	}()
 	return r.OnUnknown(ctx, fresh)
 }
 

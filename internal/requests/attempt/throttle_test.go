@@ -131,3 +131,26 @@ func TestASlowNATSAndASlowRateTogetherKeepNoCallFromBeingMade(t *testing.T) {
 		h.journalIs(t, "wait", "store started", "wait", "store started", "call ok", "store succeeded")
 	})
 }
+
+// So it is behind a call of unknown fate, and where the look takes long.
+func TestASlowNATSAndASlowLookTogetherKeepNoCallFromBeingMade(t *testing.T) {
+	for _, looksUp := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			h := newHarness("ok", "again")
+			h.before(t, "unknown")
+			h.call.GiveUpAt, h.call.LooksUp = time.Now().Add(time.Hour), looksUp
+			h.throttled(10 * time.Second)
+			h.call.OnUnknown = func(ctx context.Context, fresh bool) (Verdict, error) {
+				if looksUp { // many pages
+					retry.Pause(ctx, 6*time.Second)
+				}
+				return h.onUnknown(ctx, fresh)
+			}
+			note := h.log.Before
+			h.log.Before = func(e messages.Event) error { time.Sleep(retry.LookIsGood + time.Second/4); return note(e) }
+			if got := h.deliver(t.Context()); got.Verdict != Done || h.count("look") > 4 {
+				t.Errorf("looks up %t: got %s after %d looks and %d announcements", looksUp, summary(got), h.count("look"), h.count("store started"))
+			}
+		})
+	}
+}
