@@ -136,6 +136,7 @@ func (c *Consumer[R]) findReopened(ctx context.Context, d *delivery[R]) error {
 		said, err := messages.ReadFacts(e.Body)
 		if err == nil && e.Sequence == d.reopened && said.By != messages.ByCorrection && said.Fingerprint == d.digest {
 			d.ids = append([]string{d.of}, own...)
+			d.permit.Rename(d.of)
 			return nil
 		}
 	}

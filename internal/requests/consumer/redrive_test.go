@@ -13,6 +13,8 @@ import (
 	"errand/internal/bus"
 	"errand/internal/history"
 	"errand/internal/requests/attempt"
+	"errand/internal/requests/hold"
+	"errand/pkg/clients"
 	"errand/pkg/messages"
 )
 
@@ -182,6 +184,25 @@ func TestTheTimeOfARedrivenRequestCountsFromItsPublication(t *testing.T) {
 		d := h.Consumer.open(r, permit)
 		if got := time.Until(d.giveUp).Round(time.Minute); got != c.want {
 			t.Errorf("named %s, redriven %v: given up in %v, want %v", c.named, c.redriven, got, c.want)
+		}
+	}
+}
+
+// One request that a person has run again and again is one request to its hold, although each message has another id.
+func TestRedrivesOfOneRequestBeginNoHold(t *testing.T) {
+	h := newHarness(t)
+	h.handle(func(_ context.Context, r attempt.Request[messages.EnrollRequest]) (messages.Event, error) {
+		r.Permit.Observe(hold.Call{Err: &clients.Error{Fate: clients.Unknown, Status: 500}})
+		return r.History.Event(messages.Uncertain, &messages.EnrollUncertain{Reason: messages.ReasonNoAnswer,
+			Fingerprint: r.History.Fingerprint}), nil
+	})
+	for range 4 {
+		d := h.redriven("pay-1", h.reopened("pay-1", "ann", unnamed), unnamed)
+		if !d.permit.Admit(d.ids[0]) {
+			t.Fatal("it was not admitted")
+		}
+		if h.settle(t.Context(), d); h.answered() != "+ACK" || h.hold.Active() {
+			t.Fatalf("%d times handled: %s", len(h.handled), h.hold.Why())
 		}
 	}
 }
