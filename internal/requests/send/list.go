@@ -53,7 +53,7 @@ func (m *message) makePlan(ctx context.Context, begun bool) (plan, error) {
 	if begun {
 		limit = 0
 	}
-	about := len(m.request.Body.To) / 32 // an address of usual length
+	about := int(bytes) / 24 // a short address and its line's end
 	p, err := planned(func() iter.Seq2[string, error] { return m.untilStopped(m.texts(ctx)) }, about, m.size, limit, room)
 	if fault, ok := errors.AsType[listFault](err); ok {
 		field := "to"

@@ -35,8 +35,8 @@ type listFault string
 
 func (f listFault) Error() string { return "send: the recipient list " + string(f) }
 
-// room is how many recipients of a list are compared in one reading, in about ten megabytes.
-const room = 400_000
+// room is how many recipients of a list are compared in one reading, in a few megabytes.
+const room = 100_000
 
 // planned finds the invalid recipients and the duplicates of a list and counts what is left. Each call of texts reads the list
 // from its beginning: once for every so many recipients as there is room to compare.

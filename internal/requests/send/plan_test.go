@@ -223,7 +223,7 @@ func TestAShortListIsReadOnce(t *testing.T) {
 	}
 }
 
-func TestPlanningAMillionRecipientsTakesThreeReadingsAndLittleMemory(t *testing.T) {
+func TestPlanningAMillionRecipientsTakesTenReadingsAndLittleMemory(t *testing.T) {
 	devtest.Full(t)
 	list := addresses(0, 1_000_000) + addresses(0, 1000)
 	readings := 0
@@ -233,11 +233,11 @@ func TestPlanningAMillionRecipientsTakesThreeReadingsAndLittleMemory(t *testing.
 		t.Fatal(err)
 	}
 	runtime.ReadMemStats(&after)
-	if readings != 3 {
+	if readings != 10 {
 		t.Errorf("the list was read %d times", readings)
 	}
 	t.Logf("%d KiB", (after.TotalAlloc-before.TotalAlloc)>>10)
-	if took := (after.TotalAlloc - before.TotalAlloc) >> 20; took > 32 {
+	if took := (after.TotalAlloc - before.TotalAlloc) >> 20; took > 12 {
 		t.Errorf("planning allocated %d MiB", took)
 	}
 }
