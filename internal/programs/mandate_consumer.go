@@ -29,7 +29,7 @@ type MandateConsumer struct {
 	Requests
 	MandateAPI
 	Callbacks
-	ListSettle     time.Duration `env:"LIST_SETTLE" default:"60s" help:"By when the transaction list shows what was enrolled. With on_unknown retry, no call of unknown fate is repeated before." group:"upstream"`
+	ListSettle     time.Duration `env:"LIST_SETTLE" default:"60s" help:"By when the transaction list shows what was enrolled. With on_unknown retry, a call without an answer is not repeated before." group:"upstream"`
 	EventPayerData string        `env:"EVENT_PAYER_DATA" default:"full" enum:"full,none" help:"What events hold of payers: full (answers and records of the service as they are) or none (of them the link, order number, amount, dates, frequency and state)." group:"program"`
 }
 
