@@ -99,7 +99,7 @@ func newWorld(s *script) *world {
 		if t.Do == "weather" {
 			w.weather = append(w.weather, weather{kind: t.Of, from: w.began.Add(time.Duration(t.At)), to: end, p: t.P})
 		}
-		if end.After(w.clear) && !(t.Of == lettersFull) {
+		if end.After(w.clear) && time.Duration(t.For) < 30*24*time.Hour { // DEAD_LETTERS may stay full
 			w.clear = end
 		}
 	}
