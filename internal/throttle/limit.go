@@ -12,7 +12,7 @@
 //
 //	limit.go  waiting
 //	fleet.go  leasing, and letting callers go
-//	share.go  a lease: one replica's share of the rate
+//	lease.go  a lease: one replica's share of the rate
 package throttle
 
 import (

@@ -41,20 +41,21 @@ func (l *Log) Append(_ context.Context, r history.Record) (uint64, error) {
 	return l.put(r.Event.Subject(), body), nil
 }
 
-// Last returns the last event under a filter.
+// Last returns the last event under a filter that the replica has.
 func (l *Log) Last(_ context.Context, _ messages.Operation, filter string) (history.Entry, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.reads++
-	return last(filter, l.events[:max(len(l.events)-l.Lag, 0)]), nil
+	return l.read(filter, l.Lag), nil
 }
 
 // Leader returns the last event under a filter.
 func (l *Log) Leader(_ context.Context, _ messages.Operation, filter string) (history.Entry, error) {
+	return l.read(filter, 0), nil
+}
+
+func (l *Log) read(filter string, lag int) history.Entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.reads++
-	return last(filter, l.events), nil
+	return last(filter, l.events[:max(len(l.events)-lag, 0)])
 }
 
 // Next returns the first event under a filter at or behind a sequence.
@@ -96,7 +97,7 @@ func (l *Log) put(subject string, body []byte) uint64 {
 func (l *Log) Events() []history.Entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return append([]history.Entry(nil), l.events...)
+	return slices.Clone(l.events)
 }
 
 // States are those of all events, in order.

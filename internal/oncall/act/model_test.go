@@ -139,7 +139,7 @@ func (m *model) run(ctx context.Context, caller *attempt.Caller, h *history.Hist
 	r, err := attempt.Run(ctx, caller, attempt.Call[string]{
 		Delivery: attempt.Delivery{Prior: p, History: h, Permit: (&hold.Hold{Interval: time.Minute}).Permit(),
 			GiveUpAt: time.Now().Add(time.Hour)},
-		Unknown: attempt.UnknownOf(p), LooksUp: true,
+		LooksUp: true,
 		Started: func(deadline messages.Time, s attempt.State) messages.Body {
 			return &messages.EnrollStarted{Deadline: deadline, Fingerprint: h.Fingerprint, AfterUnknown: s.AfterUnknown, Unknown: s.Unknown}
 		},

@@ -18,6 +18,7 @@
 package attempt
 
 import (
+	"cmp"
 	"context"
 	"runtime/debug"
 	"time"
@@ -44,6 +45,11 @@ type Delivery struct {
 	Permit    *hold.Permit
 	Published time.Time // when JetStream took it in
 	GiveUpAt  time.Time
+}
+
+// Failed is the error of a call that got no answer of its own.
+func (d Delivery) Failed(fate clients.Fate, reason, message string, err error) *clients.Error {
+	return &clients.Error{Operation: string(d.History.Operation), Fate: fate, Reason: reason, Message: message, Err: err}
 }
 
 // Caller is what all calls of a program share.
@@ -98,8 +104,6 @@ type Result[T any] struct {
 // Call is one thing to be done upstream, at most once.
 type Call[T any] struct {
 	Delivery
-	// Unknown is why the fate of an earlier call is unknown; "" if no call's is.
-	Unknown messages.Reason
 	// OwnKey is set if the request names its own credentials.
 	OwnKey bool
 	// Before, if set, is asked before each call. An error means that the call can never be made.
@@ -127,6 +131,7 @@ type run[T any] struct {
 	*Caller
 	Call[T]
 	result  Result[T]
+	unknown messages.Reason // why the fate of an earlier call is unknown; "" if no call's is
 	lease   *Lease
 	counted bool     // the history's attempt counts the call that comes next
 	found   Deadline // until when OnUnknown's answer may be acted upon
@@ -139,13 +144,16 @@ type run[T any] struct {
 // Run makes the call, unless something is in the way. Errors: history.ErrFenced when another worker has the request,
 // the log's, or the context's cause; then only the history says what is known.
 func Run[T any](ctx context.Context, caller *Caller, call Call[T]) (Result[T], error) {
-	r := &run[T]{Caller: caller, Call: call, lease: caller.Lease(call.History, call.Started, call.Over)}
 	p := call.Prior
-	last := p.State == messages.Deferred && p.Reason == call.Unknown // the call of unknown fate was the last one
-	r.result = Result[T]{AfterUnknown: p.AfterUnknown && !last, HeldCount: p.HeldCount, Reason: call.Unknown,
-		Message: MessageOf(p, call.Unknown)}
-	if call.LooksUp && call.Prior.State == messages.Started { // fences the worker that announced the call
-		if err := r.lease.Renew(ctx, State{AfterUnknown: call.Prior.AfterUnknown, Unknown: call.Unknown}); err != nil {
+	r := &run[T]{Caller: caller, Call: call, unknown: unknownOf(p), lease: caller.Lease(call.History, call.Started, call.Over)}
+	last := p.State == messages.Deferred && p.Reason == r.unknown // the call of unknown fate was the last one
+	r.result = Result[T]{AfterUnknown: p.AfterUnknown && !last, HeldCount: p.HeldCount, Reason: r.unknown,
+		Message: cmp.Or(p.Message, "what became of an earlier call is not known")}
+	if r.unknown == messages.ReasonInterrupted {
+		r.result.Message = "a worker died between the call's announcement and its outcome"
+	}
+	if call.LooksUp && p.State == messages.Started { // fences the worker that announced the call
+		if err := r.lease.Renew(ctx, State{AfterUnknown: p.AfterUnknown, Unknown: r.unknown}); err != nil {
 			return r.finish(err)
 		}
 		r.lease.until = Deadline{} // that announced no call
@@ -204,7 +212,7 @@ func (r *run[T]) once(ctx context.Context) (failed, err error) {
 		return r.busy("the call did not begin in time", context.DeadlineExceeded), nil
 	}
 	r.counted, r.allowed, r.asked, r.looks = false, Deadline{}, 0, 0
-	r.result.AfterUnknown = r.result.AfterUnknown || r.Unknown != ""
+	r.result.AfterUnknown = r.result.AfterUnknown || r.unknown != ""
 	failpoint.Here(failpoint.BeforeCall)
 	value, failed := r.Make(ctx)
 	failpoint.Here(failpoint.Answer)

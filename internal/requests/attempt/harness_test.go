@@ -33,7 +33,6 @@ type harness struct {
 
 	results []string // what calls come to, see resultOf; the last one repeats
 	looks   []string // what OnUnknown answers, likewise, see answerOf
-	known   bool     // the handler found out what became of an earlier call
 
 	mu      sync.Mutex
 	journal []string // what happened, in order: "store started", "record", "look", "call ok", …
@@ -156,15 +155,12 @@ func (h *harness) deliver(ctx context.Context) (o outcome) {
 	if err != nil {
 		return outcome{err: err}
 	}
-	defer permit.Release()
+	defer permit.Release(false)
 	permit.Admit("r1")
 	calls, looks := h.count("call"), h.count("look")+h.count("fresh look")
 	_, o.err = ledger.Settle(ctx, len(h.log.Events()) == 0, func(p history.Prior) (messages.Event, error) {
 		call := h.call
-		call.History, call.Prior, call.Permit, call.Unknown = ledger, p, permit, UnknownOf(p)
-		if h.known {
-			call.Unknown = ""
-		}
+		call.History, call.Prior, call.Permit = ledger, p, permit
 		var err error
 		if o.Result, err = Run(ctx, &h.caller, call); err != nil {
 			return messages.Event{}, err
@@ -260,7 +256,7 @@ func (h *harness) other(t *testing.T, id string, result error) {
 		t.Error(err)
 		return
 	}
-	defer permit.Release()
+	defer permit.Release(false)
 	permit.Admit(id)
 	permit.Observe(hold.Call{Err: result})
 }

@@ -17,8 +17,7 @@ import (
 func (r *run[T]) judge(ctx context.Context, failed error, again bool) (ended bool, err error) {
 	e, ok := errors.AsType[*clients.Error](failed)
 	if !ok {
-		e = &clients.Error{Operation: string(r.History.Operation), Fate: clients.Unknown, Reason: clients.ReasonNoAnswer, Message: "no answer",
-			Err: failed}
+		e = r.Failed(clients.Unknown, clients.ReasonNoAnswer, "no answer", failed)
 	}
 	seen := hold.Call{Err: e, Exhausted: !again}
 	switch e.Fate {
@@ -39,7 +38,7 @@ func (r *run[T]) judge(ctx context.Context, failed error, again bool) (ended boo
 		return false, context.Cause(ctx)
 	}
 	r.describe(e)
-	r.Unknown = r.result.Reason
+	r.unknown = r.result.Reason
 	if ended, err := r.look(ctx, true); err != nil || ended || again {
 		return ended, err
 	}
@@ -59,7 +58,7 @@ func (r *run[T]) look(ctx context.Context, fresh bool) (ended bool, err error) {
 			wait, err = max(wait, time.Until(later.At)), later.Cause
 		}
 		r.later(err, wait)
-		r.result.Reason, r.result.Message = r.Unknown, "it could not be found out what became of a call: "+err.Error()
+		r.result.Reason, r.result.Message = r.unknown, "it could not be found out what became of a call: "+err.Error()
 		return true, nil
 	case verdict == Done:
 		return false, nil
@@ -84,7 +83,7 @@ func (r *run[T]) ask(ctx context.Context, fresh bool) (Verdict, error) {
 
 // refused ends a request that the upstream refused. An earlier call of unknown fate may have done what was refused now.
 func (r *run[T]) refused(ctx context.Context, e *clients.Error) error {
-	if r.Unknown == "" {
+	if r.unknown == "" {
 		r.describe(e)
 		r.result.Verdict = Refused
 		return nil
@@ -124,12 +123,12 @@ func (r *run[T]) accountFault(ctx context.Context, e *clients.Error) error {
 
 // held defers a request whose call was not made because of a hold. It comes back soon: meanwhile it stays in its queue.
 func (r *run[T]) held(err error) {
-	e := &clients.Error{Operation: string(r.History.Operation), Fate: clients.Held, Reason: clients.ReasonHeld, Message: err.Error(), Err: err}
+	e := r.Failed(clients.Held, clients.ReasonHeld, err.Error(), err)
 	if active, ok := errors.AsType[*hold.ActiveError](err); ok {
 		e.Status = active.Status
 	}
 	wait := r.Policy.Max
-	if r.Unknown != "" { // each further call is a risk: rather seldom than soon
+	if r.unknown != "" { // each further call is a risk: rather seldom than soon
 		wait = r.nextWait()
 	}
 	r.later(e, wait)
@@ -141,7 +140,7 @@ func (r *run[T]) later(why error, wait time.Duration) {
 		r.describe(e)
 	}
 	r.result.Verdict, r.result.Cause = RetryLater, why
-	r.result.AfterUnknown = r.result.AfterUnknown || r.Unknown != ""
+	r.result.AfterUnknown = r.result.AfterUnknown || r.unknown != ""
 	r.result.NotBefore = retry.NotBefore(wait, r.GiveUpAt, r.Timeout)
 }
 
@@ -157,5 +156,5 @@ func (r *run[T]) nextWait() time.Duration { return r.Policy.Defer(r.Prior.Waited
 
 // busy is the error of a call that was not made because of err.
 func (r *run[T]) busy(message string, err error) *clients.Error {
-	return &clients.Error{Operation: string(r.History.Operation), Fate: clients.Busy, Reason: clients.ReasonBusy, Message: message, Err: err}
+	return r.Failed(clients.Busy, clients.ReasonBusy, message, err)
 }

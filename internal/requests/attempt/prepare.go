@@ -1,7 +1,6 @@
 package attempt
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -19,7 +18,7 @@ func (r *run[T]) prepare(ctx context.Context) (ended bool, err error) {
 		if !now.Before(r.GiveUpAt) {
 			return true, r.giveUp(ctx)
 		}
-		look := r.Unknown != "" && r.found.passed(now)
+		look := r.unknown != "" && r.found.passed(now)
 		if r.Throttle != nil && r.allowed.passed(now) && !(look && r.LooksUp) {
 			if err := r.await(ctx); err != nil || r.result.Verdict != "" {
 				return true, err
@@ -81,7 +80,7 @@ func (r *run[T]) await(ctx context.Context) error {
 
 // announce stores started with a new deadline, and the record of the call that follows.
 func (r *run[T]) announce(ctx context.Context) error {
-	r.result.AfterUnknown = r.result.AfterUnknown || r.Unknown != ""
+	r.result.AfterUnknown = r.result.AfterUnknown || r.unknown != ""
 	if err := r.lease.Renew(ctx, State{AfterUnknown: r.result.AfterUnknown}); err != nil {
 		return err
 	}
@@ -102,10 +101,10 @@ func (r *run[T]) announce(ctx context.Context) error {
 func (r *run[T]) giveUp(ctx context.Context) error {
 	r.result.Verdict, r.result.Reason, r.result.Status = GivenUp, messages.ReasonUnavailable, 0
 	r.result.Message = fmt.Sprintf("given up after %s", messages.Time{Time: r.GiveUpAt})
-	if r.Unknown == "" {
+	if r.unknown == "" {
 		return nil
 	}
-	r.result.Verdict, r.result.Reason = Uncertain, r.Unknown
+	r.result.Verdict, r.result.Reason = Uncertain, r.unknown
 	_, err := r.ask(ctx, false)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -116,8 +115,8 @@ func (r *run[T]) giveUp(ctx context.Context) error {
 	return nil
 }
 
-// UnknownOf is why the fate of a call in a history is unknown; "" if no call's is.
-func UnknownOf(p history.Prior) messages.Reason {
+// unknownOf is why the fate of a call in a history is unknown; "" if no call's is.
+func unknownOf(p history.Prior) messages.Reason {
 	switch {
 	case p.State == messages.Started && p.Unknown != "":
 		return p.Unknown
@@ -131,19 +130,8 @@ func UnknownOf(p history.Prior) messages.Reason {
 	return messages.ReasonNoAnswer
 }
 
-// interrupted is what is known of a call whose worker died.
-const interrupted = "a worker died between the call's announcement and its outcome"
-
 // MayBeDone follows why a request is not run, where something may have been done for it.
 const MayBeDone = "; a call may have been made"
-
-// MessageOf is what is known of the call that UnknownOf is about.
-func MessageOf(p history.Prior, unknown messages.Reason) string {
-	if unknown == messages.ReasonInterrupted {
-		return interrupted
-	}
-	return cmp.Or(p.Message, "what became of an earlier call is not known")
-}
 
 // Defer stores that a request waits, as r says, and returns the error that tells the queue.
 func Defer[T any](ctx context.Context, h *history.History, r Result[T], body *messages.DeferredBody) error {

@@ -23,7 +23,7 @@ func TestWhatWasFoundOutBeforeASuspensionIsFoundOutAgain(t *testing.T) {
 	} {
 		looks := 0
 		r := &run[int]{Caller: &Caller{Timeout: time.Second}, found: c.found, counted: true, lease: &Lease{until: newDeadline(time.Minute)},
-			Call: Call[int]{Unknown: "no_answer", Delivery: Delivery{GiveUpAt: now.Add(time.Hour)},
+			unknown: "no_answer", Call: Call[int]{Delivery: Delivery{GiveUpAt: now.Add(time.Hour)},
 				OnUnknown: func(context.Context, bool) (Verdict, error) {
 					looks++
 					return Done, nil

@@ -30,12 +30,12 @@ func (c *Consumer[R]) take(ctx, hard context.Context, p *puller) error {
 		return c.takeForWorkers(ctx, permit, p)
 	}
 	if err := c.InFlight.Take(ctx); err != nil {
-		permit.Release()
+		permit.Release(false)
 		return err
 	}
 	defer c.InFlight.Free()
 	err = c.probe(ctx, hard, permit)
-	permit.Unused(errors.Is(err, bus.ErrNoMessage) && c.empty(ctx))
+	permit.Release(errors.Is(err, bus.ErrNoMessage) && c.empty(ctx))
 	return err
 }
 

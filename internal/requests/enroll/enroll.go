@@ -54,7 +54,7 @@ type enrollment struct {
 func (h *Handler) Handle(ctx context.Context, r attempt.Request[messages.EnrollRequest]) (messages.Event, error) {
 	e := &enrollment{Handler: h, request: r, again: r.Prior.Again, callback: h.returnURL(r)}
 	result, err := attempt.Run(ctx, h.Caller, attempt.Call[mandate.Enrolled]{
-		Delivery: r.Delivery, Unknown: attempt.UnknownOf(r.Prior), OwnKey: r.Body.PortalKey != "",
+		Delivery: r.Delivery, OwnKey: r.Body.PortalKey != "",
 		Before: e.before, Started: e.started, Stale: e.stale, OnUnknown: e.lookUp, LooksUp: true, Make: e.call})
 	if err != nil {
 		return messages.Event{}, err

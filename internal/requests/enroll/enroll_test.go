@@ -102,7 +102,7 @@ func (s *service) run(t *testing.T, onUnknown string) (outcome messages.State, e
 			return h.Handle(t.Context(), attempt.Request[messages.EnrollRequest]{Body: request,
 				Delivery: attempt.Delivery{Prior: p, History: ledger, Permit: permit, GiveUpAt: giveUp}})
 		})
-		permit.Release()
+		permit.Release(false)
 		if later, ok := errors.AsType[*history.RetryLaterError](err); ok {
 			time.Sleep(time.Until(later.At))
 		} else if err != nil {

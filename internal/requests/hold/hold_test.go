@@ -231,7 +231,7 @@ func TestOneProbeIsMadeAtATime(t *testing.T) {
 		go func() {
 			second, _ := probe(t, h)
 			got <- time.Now()
-			second.Release()
+			second.Release(false)
 		}()
 		const took = 5*interval - time.Second // between two probes
 		time.Sleep(took)
@@ -240,7 +240,7 @@ func TestOneProbeIsMadeAtATime(t *testing.T) {
 			t.Fatal("a second probe beside the first")
 		default:
 		}
-		p.Release()
+		p.Release(false)
 		if at := <-got; at.Sub(began) != took {
 			t.Errorf("the second probe came %v after the first, want it when that ended", at.Sub(began))
 		}
@@ -252,7 +252,7 @@ func TestProbesKeepTheirInterval(t *testing.T) {
 		h := held(t)
 		for range 5 {
 			p, waited := probe(t, h)
-			p.Release()
+			p.Release(false)
 			if waited != interval {
 				t.Errorf("a probe after %v, want %v", waited, interval)
 			}
@@ -273,7 +273,7 @@ func TestTheIntervalDoublesWhereProbesHaveAnUnknownFate(t *testing.T) {
 				t.Fatal("a probe must allow a call")
 			}
 			p.Observe(results["500"])
-			p.Release()
+			p.Release(false)
 			probes = append(probes, waited)
 		}
 		if got, want := fmt.Sprint(probes), "[10s 20s 40s 1m20s 2m40s 5m20s 10m40s 15m0s 15m0s]"; got != want {
@@ -281,7 +281,7 @@ func TestTheIntervalDoublesWhereProbesHaveAnUnknownFate(t *testing.T) {
 		}
 		h.Read = func(context.Context) error { return results["busy"].Err } // no request is risked
 		p, _ := probe(t, h)
-		p.Release()
+		p.Release(false)
 		observe(t, h, "z ok, a 500, b 500, c 500")
 		if _, waited := probe(t, h); waited != interval {
 			t.Errorf("the first probe of the next hold after %v, want %v", waited, interval)
@@ -298,14 +298,14 @@ func TestRetryAfterStretchesTheInterval(t *testing.T) {
 			p, _ := probe(t, h)
 			p.Admit("c")
 			p.Observe(Call{Err: &clients.Error{Fate: clients.Busy, RetryAfter: asked}})
-			p.Release()
+			p.Release(false)
 			if _, waited := probe(t, h); waited != want {
 				t.Errorf("asked for %v: the next probe after %v, want %v", asked, waited, want)
 			}
 			h = held(t)
 			h.Read = func(context.Context) error { return &clients.Error{Fate: clients.Busy, RetryAfter: asked} }
 			p, _ = probe(t, h)
-			p.Release()
+			p.Release(false)
 			if _, waited := probe(t, h); waited != want {
 				t.Errorf("the read was asked for %v: the next probe after %v, want %v", asked, waited, want)
 			}
@@ -391,7 +391,7 @@ func TestARequestIsRiskedNowAndThenAlthoughReadsAreRefused(t *testing.T) {
 			if p.Admit(fmt.Sprint(n)); p.Call() == nil {
 				risked = append(risked, n)
 			}
-			p.Release()
+			p.Release(false)
 		}
 		if len(risked) != 2 || risked[0] != withoutRead || risked[1] != 2*withoutRead {
 			t.Errorf("requests were risked by the probes %v, want each %d-th", risked, withoutRead)
@@ -415,7 +415,7 @@ func TestOnlyReadsThatAreRefusedInARowCount(t *testing.T) {
 				if p.Admit(fmt.Sprint(n)); p.Call() == nil && n != withoutRead/2 {
 					t.Errorf("probe %d is risked, with a read that came to %v in between", n, between)
 				}
-				p.Release()
+				p.Release(false)
 			}
 		})
 	}
@@ -426,7 +426,7 @@ func TestARequestIsNoProbeTwiceWhileOthersWait(t *testing.T) {
 		h := held(t)
 		admit := func(id string) bool {
 			p, _ := probe(t, h)
-			defer p.Release()
+			defer p.Release(false)
 			return p.Admit(id)
 		}
 		for _, c := range []struct {
@@ -445,7 +445,7 @@ func TestARequestIsNoProbeTwiceWhileOthersWait(t *testing.T) {
 		if p.Spent() || p.Call() != nil {
 			t.Error("a request that is admitted again may be called")
 		}
-		p.Release()
+		p.Release(false)
 		if admit("c") || !admit("d") {
 			t.Error("after that everyone else is a probe first")
 		}
@@ -461,7 +461,7 @@ func TestANewHoldForgetsWhoWasAProbe(t *testing.T) {
 				t.Error("c was no probe of this hold yet")
 			}
 			p.Observe(Call{})
-			p.Release()
+			p.Release(false)
 			observe(t, h, "a 403, b 403")
 		}
 	})
@@ -480,7 +480,7 @@ func TestARequestThatMayNotBeCalledIsNoProbe(t *testing.T) {
 		}
 		p, _ := probe(t, h)
 		p.Admit("c")
-		p.Release()
+		p.Release(false)
 		down = false
 		if p, _ = probe(t, h); !p.Admit("c") {
 			t.Error("c made no call, and was no probe")
@@ -493,7 +493,7 @@ func TestAProbeWithoutARequestEndsTheHoldOfAnEmptyQueueOnly(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			h := held(t)
 			p, _ := probe(t, h)
-			if p.Unused(empty); h.Active() == empty {
+			if p.Release(empty); h.Active() == empty {
 				t.Errorf("empty %t: held %t", empty, h.Active())
 			}
 			if observe(t, h, "c 403"); h.Active() == empty { // what was counted before is forgotten
@@ -514,8 +514,8 @@ func TestAPlainPermitEndsNoHold(t *testing.T) {
 		plain, _ := probe(t, h)
 		observe(t, h, "a 403, b 403")
 		probe(t, h)
-		plain.Unused(true)
-		plain.Release()
+		plain.Release(true)
+		plain.Release(false)
 		ctx, stop := context.WithTimeout(t.Context(), time.Hour)
 		defer stop()
 		if _, err := h.Acquire(ctx); err == nil || !h.Active() {
@@ -567,9 +567,9 @@ func TestManyWorkersShareAHold(t *testing.T) {
 					probing.Add(-1)
 				}
 				if n%50 == 0 {
-					p.Unused(true)
+					p.Release(true)
 				} else {
-					p.Release()
+					p.Release(false)
 				}
 			}
 		})

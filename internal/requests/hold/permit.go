@@ -168,11 +168,8 @@ func (p *Permit) Hold() *Hold { return p.hold }
 // Probe reports whether the permit is for a probe.
 func (p *Permit) Probe() bool { return p.probe }
 
-// Release ends the permit.
-func (p *Permit) Release() { p.Unused(false) }
-
-// Unused ends the permit of a probe without a request. If the queue is empty the hold ends: no request waits for it.
-func (p *Permit) Unused(empty bool) {
+// Release ends the permit. If a probe found its queue empty the hold ends: no request waits for it.
+func (p *Permit) Release(empty bool) {
 	if !p.probe {
 		return
 	}

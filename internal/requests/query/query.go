@@ -39,8 +39,7 @@ func once[R, T any](ctx context.Context, c *attempt.Caller, r attempt.Request[R]
 	}
 	defer c.Slots.Free()
 	if err := r.Permit.Call(); err != nil {
-		return value, &clients.Error{Operation: string(r.History.Operation), Fate: clients.Held, Reason: clients.ReasonHeld,
-			Message: err.Error(), Err: err}
+		return value, r.Failed(clients.Held, clients.ReasonHeld, err.Error(), err)
 	}
 	if value, err = f(ctx); err == nil || !repeatable(err) {
 		r.Permit.Observe(hold.Call{Err: err})

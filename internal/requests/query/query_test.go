@@ -81,7 +81,7 @@ func settle[R any](t *testing.T, h *harness, op messages.Operation, body R,
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer permit.Release()
+	defer permit.Release(false)
 	permit.Admit(h.id)
 	ledger := &history.History{Log: &h.log, Operation: op, ID: h.id, Fingerprint: "f"}
 	published := time.Now().Add(-h.age)

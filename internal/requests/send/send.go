@@ -191,7 +191,7 @@ func (m *message) send(ctx context.Context, d attempt.Delivery, over *attempt.Le
 	onUnknown, again := m.request.Body.OnUnknown, d.Prior.Again
 	recorded := false
 	r, err := attempt.Run(ctx, m.Caller, attempt.Call[int]{
-		Delivery: d, Unknown: attempt.UnknownOf(d.Prior), Started: started, Over: over,
+		Delivery: d, Started: started, Over: over,
 		Record: func(ctx context.Context, begin, until time.Time) error {
 			record := m.record(b, d.History.Attempt, begin, until)
 			if !recorded {
