@@ -16,8 +16,25 @@ import (
 	"errand/internal/requests/hold"
 	"errand/internal/retry"
 	"errand/pkg/clients"
+	"errand/pkg/clients/mail"
 	"errand/pkg/messages"
 )
+
+// Account reads the mail account's information.
+type Account struct {
+	Upstream *mail.Client
+	Caller   *attempt.Caller
+}
+
+// Handle answers one account request.
+func (q *Account) Handle(ctx context.Context, r attempt.Request[messages.AccountRequest]) (messages.Event, error) {
+	r.History.Attempt++
+	account, err := read(ctx, q.Caller, r, q.Upstream.Account)
+	if err != nil {
+		return unanswered(q.Caller, r, err)
+	}
+	return r.History.Event(messages.Reported, &messages.AccountReported{Account: account.Raw, Fingerprint: r.History.Fingerprint}), nil
+}
 
 // read makes one call that changes nothing, with its slot and against its hold, again while the delivery has tries left.
 func read[R, T any](ctx context.Context, c *attempt.Caller, r attempt.Request[R], f func(context.Context) (T, error)) (value T, err error) {
