@@ -2,6 +2,8 @@ package attempt
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	"errand/internal/history"
@@ -22,6 +24,9 @@ type Lease struct {
 	renewing admission.Slots // of one goroutine at a time, which may wait long for NATS
 	until    Deadline
 }
+
+// ErrOver means that a batch's call could not be announced because the lease of its message could not be had.
+var ErrOver = errors.New("attempt: the message's lease")
 
 // Started returns the body of the event that announces a call.
 type Started func(deadline messages.Time, s State) messages.Body
@@ -55,7 +60,7 @@ func (l *Lease) renew(ctx context.Context, s State) error {
 	if l.over != nil {
 		over, err := l.over.outlasting(ctx, l.caller.Timeout+retry.Margin/2)
 		if err != nil {
-			return err
+			return fmt.Errorf("%w: %w", ErrOver, err)
 		}
 		until = until.earlier(over)
 	}

@@ -154,6 +154,9 @@ func (d *delivery) settle(ctx context.Context, b batch) {
 		if len(d.named) > 0 && !named {
 			got = leftOut(b, p)
 		} else if got, err = d.send(ctx, of, d.lease, startedBatch(b), b); err != nil {
+			if errors.Is(err, attempt.ErrOver) { // what the batch's history says is for whoever has the message
+				d.stop(err)
+			}
 			return messages.Event{}, err
 		}
 		if got.waits() {

@@ -98,3 +98,26 @@ func TestBatchesOfAReopenedMessageBeginAnew(t *testing.T) {
 		})
 	}
 }
+
+// The first delivery guesses that nothing is known of its request. Batches of the contents that it corrects, or of a message
+// that is under way, are then none of its own.
+func TestACorrectionIsSentAtOnceThoughABatchOfWhatItCorrectsWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, taken := &historytest.Log{}, &upstream{to: map[string]int{}}
+		log.Put("mail.send.started.r1", []byte(`{"fingerprint":"other","batches":2,"batch_size":1,"recipients":2}`))
+		log.Put("mail.batch.deferred.r1.1", encoded(t, &messages.BatchBody{Batch: 1, Count: 1, Reason: messages.ReasonBusy,
+			NotBefore: &messages.Time{Time: time.Now().Add(15 * time.Minute)}}))
+		log.Put("mail.send.failed.r1", []byte(`{"fingerprint":"other","reason":"cancelled"}`))
+		time.Sleep(time.Second)
+		h, r := handler(t, taken), request(t, log, many(3))
+		h.Size, h.Parallel, r.GiveUpAt = 1, 1, time.Now().Add(10*time.Minute)
+		r.History.Corrects, r.History.Published = true, time.Now()
+		ev, err := r.History.Settle(t.Context(), true, func(p history.Prior) (messages.Event, error) {
+			r.Prior = p
+			return h.Handle(t.Context(), r)
+		})
+		if err != nil || ev.State != messages.Accepted || len(taken.to) != 3 {
+			t.Errorf("%s, %v, and %d were sent the mail; want all 3", ev.State, err, len(taken.to))
+		}
+	})
+}
