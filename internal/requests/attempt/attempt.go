@@ -193,7 +193,7 @@ func (r *run[T]) finish(err error) (Result[T], error) {
 
 // once makes one call. A verdict means that it was not made; failed is its error.
 func (r *run[T]) once(ctx context.Context) (failed, err error) {
-	if err := r.Slots.Take(ctx); err != nil {
+	if err := r.awaitSlot(ctx); err != nil || r.result.Verdict != "" {
 		return nil, err
 	}
 	r.slotted = true

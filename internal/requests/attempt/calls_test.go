@@ -76,8 +76,9 @@ func TestNothingIsCalledIfTheWaitForASlotPassesGiveUpAt(t *testing.T) {
 		h := newHarness("ok", "")
 		h.call.GiveUpAt = time.Now().Add(time.Minute)
 		h.occupy(t, time.Hour)
-		if got := h.deliver(t.Context()); got.Verdict != GivenUp || got.calls != 0 || got.events != "started/1 failed/0" {
-			t.Errorf("got %s", summary(got))
+		got := h.deliver(t.Context())
+		if got.Verdict != GivenUp || got.calls != 0 || got.events != "started/1 started/1 failed/0" || time.Since(h.call.GiveUpAt) > 0 {
+			t.Errorf("got %s, %v late", summary(got), time.Since(h.call.GiveUpAt))
 		}
 	})
 }
@@ -219,10 +220,10 @@ func TestADeadlineThatHasPassedByOneClockHasPassed(t *testing.T) {
 func TestACallIsAnnouncedAgainIfTheWaitForASlotWasLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness("ok", "")
-		h.occupy(t, time.Minute)
+		h.occupy(t, 50*time.Second)
 		h.deliver(t.Context())
-		h.journalIs(t, "store started", "store started", "call ok", "store succeeded")
-		if got := h.events(); got != "started/1 started/1 succeeded/1" {
+		h.journalIs(t, "store started", "store started", "store started", "call ok", "store succeeded")
+		if got := h.events(); got != "started/1 started/1 started/1 succeeded/1" {
 			t.Errorf("got %s", got)
 		}
 	})
@@ -386,4 +387,29 @@ func TestAPanicFreesItsSlot(t *testing.T) {
 	if len(h.caller.Slots) != 0 {
 		t.Error("a slot is still taken")
 	}
+}
+
+// While a call waits for a slot it stays announced: a repeat of the request leaves it alone, and does not take it for one of
+// unknown fate.
+func TestACallThatWaitsForASlotStaysAnnounced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness("ok", "uncertain")
+		h.occupy(t, 2*time.Minute)
+		ended := make(chan outcome)
+		go func() { ended <- h.deliver(t.Context()) }()
+		for range 11 {
+			time.Sleep(10 * time.Second)
+			if repeat := h.deliver(t.Context()); !isLater(repeat.err) {
+				t.Errorf("the repeat is %s", summary(repeat))
+			}
+		}
+		if got := <-ended; got.Verdict != Done || h.count("store started") > 6 {
+			t.Errorf("got %s, announced %d times", summary(got), h.count("store started"))
+		}
+	})
+}
+
+func isLater(err error) bool {
+	_, ok := errors.AsType[*history.RetryLaterError](err)
+	return ok
 }

@@ -78,6 +78,28 @@ func (r *run[T]) await(ctx context.Context) error {
 	return nil
 }
 
+// awaitSlot takes a slot before give_up_at. The call is announced again before its deadline passes: else a repeat of the
+// request would find a call of unknown fate that was never made. A verdict means that there will be no call; no slot is taken.
+func (r *run[T]) awaitSlot(ctx context.Context) error {
+	for {
+		wait := min(time.Until(r.lease.until.monotonic)-retry.Margin/2, time.Until(r.GiveUpAt))
+		waits, cancel := context.WithTimeout(ctx, wait)
+		err := r.Slots.Take(waits)
+		cancel()
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case !time.Now().Before(r.GiveUpAt):
+			return r.giveUp(ctx)
+		}
+		if err := r.announce(ctx); err != nil || r.result.Verdict != "" {
+			return err
+		}
+	}
+}
+
 // announce stores started with a new deadline, and the record of the call that follows.
 func (r *run[T]) announce(ctx context.Context) error {
 	r.result.AfterUnknown = r.result.AfterUnknown || r.unknown != ""

@@ -91,7 +91,7 @@ func TestALookInASlotTakesNoOther(t *testing.T) {
 		h.call.LooksUp = true
 		h.call.OnUnknown = func(ctx context.Context, fresh bool) (Verdict, error) {
 			if h.count("look") == 0 {
-				go h.occupy(t, time.Minute) // the next one in line
+				go h.occupy(t, 20*time.Second) // the next one in line
 				synctest.Wait()
 			}
 			return h.onUnknown(ctx, fresh)
