@@ -7,6 +7,7 @@
 package history
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -113,9 +114,10 @@ type History struct {
 	ID          string    // request id; for batches messages.BatchID
 	Fingerprint string    // "" is never compared
 	Published   time.Time // when JetStream took the request in
-	Corrects    bool      // it may be run, and so may correct one that failed before
-	Trace       Trace
-	Attempt     int // submissions made for the request so far
+	// Corrects reports whether the request may be run now, and so may correct one that failed before; nil: it may not.
+	Corrects func(context.Context) (bool, error)
+	Trace    Trace
+	Attempt  int // submissions made for the request so far
 	// ReopenedAt is the sequence of the event that opened the batch's request again: what
 	// was refused before that is run once more. 0 when it was not.
 	ReopenedAt uint64
@@ -167,8 +169,11 @@ func (h *History) correct(ctx context.Context, conflict *ConflictError) (Prior, 
 		return Prior{}, err
 	case done != nil:
 		return Prior{}, done
-	case conflict.failed == nil || !h.Corrects:
+	case conflict.failed == nil || h.Corrects == nil:
 		return Prior{}, conflict
+	}
+	if may, err := h.Corrects(ctx); err != nil || !may {
+		return Prior{}, cmp.Or(err, error(conflict))
 	}
 	e, err := h.Log.Leader(ctx, h.Operation, h.Operation.Subject(messages.Reopened, h.ID))
 	if err != nil {

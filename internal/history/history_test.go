@@ -174,7 +174,7 @@ func TestWhatWasCorrectedDoesNotCorrectItsCorrection(t *testing.T) {
 		s, ran := &historytest.Log{}, map[string]int{}
 		deliver := func(contents string, published time.Time) error {
 			h := worker(s, contents)
-			h.Corrects, h.Published = true, published
+			h.Corrects, h.Published = historytest.Corrects, published
 			_, err := h.Settle(t.Context(), false, func(history.Prior) (messages.Event, error) {
 				ran[contents]++
 				return h.Event(messages.Failed, &messages.FailedBody{Reason: messages.ReasonRefused, Fingerprint: contents}), nil

@@ -66,7 +66,7 @@ func TestACorrectionBackIsRunThoughAReplicaLagsBehind(t *testing.T) {
 				time.Sleep(time.Second)
 				log.Lag = lag
 				h := worker(log, fingerprint)
-				h.Published, h.Corrects = time.Now(), true
+				h.Published, h.Corrects = time.Now(), historytest.Corrects
 				_, err := h.Settle(t.Context(), true, func(history.Prior) (messages.Event, error) {
 					if err := h.Store(context.Background(), messages.Started, &messages.EnrollStarted{Fingerprint: fingerprint}); err != nil {
 						return messages.Event{}, err

@@ -180,10 +180,6 @@ func (w *world) held(n *node, op messages.Operation, cause hold.Cause) {
 			clear(requests)
 		case c.trial:
 			requests[c.request] = true
-			// Redriven, it is admitted under the queue's id, before its own is known.
-			if r := w.requests[c.request]; r.ByHeader && len(r.redriven) > 0 {
-				requests[c.request+" redriven"] = true
-			}
 		}
 	}
 	w.mu.Unlock()

@@ -125,3 +125,6 @@ func Decode[B any](t testing.TB, e history.Entry) B {
 	}
 	return body
 }
+
+// Corrects is for a history whose request may correct another.
+func Corrects(context.Context) (bool, error) { return true, nil }

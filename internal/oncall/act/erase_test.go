@@ -15,6 +15,7 @@ import (
 
 	"errand/internal/bus"
 	"errand/internal/history"
+	"errand/internal/history/historytest"
 	"errand/internal/lists/deliveries"
 	"errand/internal/lists/sink"
 	"errand/internal/oncall/act"
@@ -130,7 +131,7 @@ func TestNothingOfAPersonIsLeftOfARequestThatWasErasedButItsID(t *testing.T) {
 
 func historyOf(p act.Person, op messages.Operation, id string) *history.History {
 	return &history.History{Log: bus.EventStore{Publisher: p.Publisher, Source: "/test"}, Operation: op, ID: id, Fingerprint: "another",
-		Published: time.Now(), Corrects: true}
+		Published: time.Now(), Corrects: historytest.Corrects}
 }
 
 // Neither a worker that had the request before, nor one that gets it again with whatever

@@ -107,7 +107,9 @@ func (m *model) settle(caller *attempt.Caller, of modelMessage) error {
 	defer crash()
 	h := &history.History{Log: &m.log, Operation: messages.Enroll, ID: modelID,
 		Fingerprint: fingerprintOf(messages.Enroll, []byte(of.contents))}
-	h.Published, h.Corrects = of.published, !of.redriven
+	if h.Published = of.published; !of.redriven {
+		h.Corrects = historytest.Corrects
+	}
 	ev, err := h.Settle(ctx, false, func(p history.Prior) (messages.Event, error) { return m.run(ctx, caller, h, p) })
 	if done, ok := errors.AsType[*history.AlreadyDoneError](err); ok {
 		m.letter(of.contents, done.State, done.Sequence)

@@ -159,7 +159,7 @@ func (c *Consumer[R]) work(ctx, hard context.Context, r *bus.Request) {
 	defer c.large.room.Free(bytes)
 	permit := c.hold.Permit()
 	switch d := c.open(r, permit); {
-	case permit.Admit(d.ids[0]):
+	case permit.Admit(d.asked()):
 		c.settle(hard, d)
 	default: // a hold began meanwhile
 		c.passOver(d)

@@ -117,6 +117,14 @@ func redriveOf(from *bus.Request) redrive {
 	return r
 }
 
+// asked is the id of the request that the delivery is of, as far as it says.
+func (d *delivery[R]) asked() string {
+	if d.redriven && messages.IsID(d.of) {
+		return d.of
+	}
+	return d.ids[0]
+}
+
 // queueIDs is how many of a delivery's ids are given by the queue.
 const queueIDs = 2
 

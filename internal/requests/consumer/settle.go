@@ -71,8 +71,8 @@ func (c *Consumer[R]) answer(ctx context.Context, d *delivery[R]) (h *history.Hi
 		return nil, ending{id: d.ids[0]}, err
 	}
 	if d.Delivered > 1 {
-		if h, err = c.reported(ctx, d); h != nil {
-			end, err = c.ending(ctx, h, messages.Event{}, err)
+		if h, err = c.reported(ctx, d); err != nil {
+			end, err = c.ending(ctx, cmp.Or(h, c.history(d, d.ids[0])), messages.Event{}, err)
 			return h, end, err
 		}
 	}
@@ -81,7 +81,15 @@ func (c *Consumer[R]) answer(ctx context.Context, d *delivery[R]) (h *history.Hi
 	for i, id := range d.ids {
 		h = c.history(d, id)
 		valid := d.invalid == nil && i == 0
-		h.Corrects, h.ReopenedAt = valid && !d.redriven, d.reopened
+		if h.ReopenedAt = d.reopened; valid && !d.redriven {
+			h.Corrects = func(ctx context.Context) (bool, error) { // unless another worker has reported it meanwhile
+				own, err := c.reported(ctx, d)
+				if own != nil {
+					return false, nil
+				}
+				return true, err
+			}
+		}
 		ev, err = h.Settle(ctx, d.Delivered == 1 && !d.redriven, func(p history.Prior) (messages.Event, error) {
 			if _, panicked := errors.AsType[*attempt.PanicError](d.invalid); panicked && d.Delivered < maxPanics {
 				return messages.Event{}, d.invalid
@@ -103,20 +111,23 @@ func (c *Consumer[R]) answer(ctx context.Context, d *delivery[R]) (h *history.Hi
 }
 
 // reported returns the history under which an earlier delivery reported a request whose id another one has, with its
-// *history.AlreadyDoneError, or nil: what has become of that id since is not for this one, unless its data was erased.
+// *history.AlreadyDoneError; nil if none did. What has become of that id since is not for this one, unless its data was erased.
 func (c *Consumer[R]) reported(ctx context.Context, d *delivery[R]) (*history.History, error) {
+	if len(d.ids) == queueIDs {
+		return nil, nil
+	}
 	for _, id := range d.ids[len(d.ids)-queueIDs:] {
 		h := c.history(d, id)
 		_, err := h.Read(ctx)
-		if _, ok := errors.AsType[*history.AlreadyDoneError](err); ok && len(d.ids) > queueIDs {
+		if _, ok := errors.AsType[*history.AlreadyDoneError](err); ok {
 			last, unread := c.Log.Last(ctx, c.op.Name, c.op.Name.Filter(d.ids[0]))
 			if unread == nil && messages.StateOf(last.Subject) == messages.Erased {
 				return nil, nil
 			}
-			return h, cmp.Or(unread, err)
+			return h, err
 		}
-		if _, ok := errors.AsType[*history.ConflictError](err); !ok {
-			return nil, nil
+		if _, conflict := errors.AsType[*history.ConflictError](err); !conflict {
+			return nil, err
 		}
 	}
 	return nil, nil

@@ -179,7 +179,7 @@ func (c *Consumer[R]) choose(ctx context.Context, permit *hold.Permit) (*deliver
 		}
 		d := c.open(r, permit)
 		switch {
-		case permit.Admit(d.ids[0]):
+		case permit.Admit(d.asked()):
 			c.passOver(again)
 			return d, nil
 		case again == nil:
@@ -188,7 +188,7 @@ func (c *Consumer[R]) choose(ctx context.Context, permit *hold.Permit) (*deliver
 			c.passOver(d)
 		}
 	}
-	permit.AdmitAgain(again.ids[0])
+	permit.AdmitAgain(again.asked())
 	return again, nil
 }
 

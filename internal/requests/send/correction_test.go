@@ -33,7 +33,7 @@ func TestACorrectionSendsRefusedBatchesWhateverAReplicaKnows(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := request(t, log, many(recipients))
-		r.History.Corrects, r.History.Published = true, time.Now()
+		r.History.Corrects, r.History.Published = historytest.Corrects, time.Now()
 		ev, err := r.History.Settle(t.Context(), false, func(p history.Prior) (messages.Event, error) {
 			r.Prior = p
 			return h.Handle(t.Context(), r)
@@ -111,7 +111,7 @@ func TestACorrectionIsSentAtOnceThoughABatchOfWhatItCorrectsWaits(t *testing.T) 
 		time.Sleep(time.Second)
 		h, r := handler(t, taken), request(t, log, many(3))
 		h.Size, h.Parallel, r.GiveUpAt = 1, 1, time.Now().Add(10*time.Minute)
-		r.History.Corrects, r.History.Published = true, time.Now()
+		r.History.Corrects, r.History.Published = historytest.Corrects, time.Now()
 		ev, err := r.History.Settle(t.Context(), true, func(p history.Prior) (messages.Event, error) {
 			r.Prior = p
 			return h.Handle(t.Context(), r)

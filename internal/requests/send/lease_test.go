@@ -31,7 +31,8 @@ func TestABatchThatWaitedIsNotSentOfAMessageThatWentOn(t *testing.T) {
 		"cancelled":  cancelled,
 		"corrected": func(t *testing.T, log *historytest.Log) {
 			cancelled(t, log)
-			h := &history.History{Log: log, Operation: messages.Send, ID: "r1", Fingerprint: "other", Published: time.Now(), Corrects: true}
+			h := &history.History{Log: log, Operation: messages.Send, ID: "r1", Fingerprint: "other", Published: time.Now(),
+				Corrects: historytest.Corrects}
 			_, err := h.Settle(t.Context(), false, func(history.Prior) (messages.Event, error) {
 				return messages.Event{}, h.Store(t.Context(), messages.Started, &messages.SendStarted{Fingerprint: "other"})
 			})
