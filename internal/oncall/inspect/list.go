@@ -137,7 +137,7 @@ func rowOf(op messages.Operation, state messages.State, m bus.Message) Row {
 		Reason: f.Reason, HTTPStatus: f.HTTPStatus, OrderNumber: f.OrderNumber, Message: f.Message, sequence: m.Sequence}
 	switch state {
 	case messages.Resolved:
-		row.Message = "it was " + string(f.Outcome)
+		row.Message = string(f.Outcome)
 	case messages.Reopened:
 		row.Message = reopenedBy(f)
 	}

@@ -194,7 +194,7 @@ func outcome(last bus.Message, now time.Time) string {
 	state, f := messages.StateOf(last.Subject), factsOf(last.Data)
 	text := string(state)
 	if state == messages.Resolved {
-		text += ": it was " + string(f.Outcome)
+		text += ": " + string(f.Outcome)
 	}
 	if state == messages.Erased {
 		text += ": it was " + strings.TrimSpace(string(f.Was.State)+" "+string(f.Was.Reason))

@@ -41,7 +41,7 @@ func TestAStorySaysWhereARequestIs(t *testing.T) {
 		{"r1", "started", "started: a call is under way, published "},
 		{"MANDATE_REQUESTS-2", "queued", "queued, 1st: no mandate-consumer answers"},
 		{"bad", "failed", "failed: refused 422, No such bank, "},
-		{"odd", "resolved", "resolved: it was succeeded, "},
+		{"odd", "resolved", "resolved: succeeded, "},
 		{"lost", "started", "started, and its queue no longer has it"},
 		{"nobody", "never_seen", "never seen: no queue has it, and no event of it is kept"},
 		{"MAIL_REQUESTS-2", "never_seen", "never seen"},

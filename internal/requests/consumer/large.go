@@ -17,21 +17,11 @@ const roomForLarge = 16 << 20
 
 // large is the memory that large requests share. While one of them waits for its part, no more requests are taken.
 type large struct {
-	waiting sync.WaitGroup
+	waiting sync.WaitGroup  // large requests on their way to a worker, or without room
 	room    admission.Share // in bytes
 }
 
 func isLarge(r *bus.Request) bool { return len(r.Data) >= largeBytes }
-
-// expect is called with a request before a worker gets it.
-func (l *large) expect(r *bus.Request) {
-	if isLarge(r) {
-		l.waiting.Add(1)
-	}
-}
-
-// wait waits until every expected request has its room.
-func (l *large) wait() { l.waiting.Wait() }
 
 // admitLarge waits for room for a request, and keeps its lease. When the program ends first, the request goes back. The
 // caller frees the returned bytes.

@@ -46,7 +46,7 @@ func (c *Consumer[R]) takeForWorkers(ctx context.Context, permit *hold.Permit, p
 		return err
 	}
 	defer p.pulling.Free()
-	c.large.wait()
+	c.large.waiting.Wait()
 	n := 1
 	if p.more {
 		n = c.queue.Max()
@@ -71,7 +71,9 @@ func (c *Consumer[R]) takeForWorkers(ctx context.Context, permit *hold.Permit, p
 			c.lease.take(r)
 			c.InFlight <- struct{}{}
 		}
-		c.large.expect(r)
+		if isLarge(r) {
+			c.large.waiting.Add(1)
+		}
 		p.work <- r
 	}
 	if p.more {

@@ -75,6 +75,9 @@ func (o *outcome) add(r result) {
 	}
 }
 
+// maxUnsettled bounds the bytes of unsettled batches, so that an outcome fits in the smallest usual max_payload of NATS.
+const maxUnsettled = 384 << 10
+
 // end is the state and the outcome of a message of so many batches, all of them settled.
 func (o *outcome) end(batches int) (messages.State, *messages.SendOutcome) {
 	slices.SortFunc(o.results, func(a, b result) int { return cmp.Compare(a.number, b.number) })
@@ -106,7 +109,16 @@ func (o *outcome) end(batches int) (messages.State, *messages.SendOutcome) {
 			body.Fields = why.Fields
 		}
 	}
-	o.list(body)
+	body.UnsettledCount = len(o.results)
+	size := 0
+	for _, r := range o.results { // as many as fit
+		text := messages.Cut(r.Message)
+		if size += 200 + len(text); size > maxUnsettled {
+			break
+		}
+		body.Unsettled = append(body.Unsettled, messages.Unsettled{Batch: r.number, First: r.first, Count: r.count,
+			State: r.state(), Reason: r.Reason, HTTPStatus: r.Status, Message: text})
+	}
 	return state, body
 }
 
@@ -142,23 +154,6 @@ func ended(why messages.FailedBody, e history.Effect) (messages.State, *messages
 	}
 	body.Recipients, body.Fingerprint, body.ConflictsWith = began.Recipients, why.Fingerprint, why.ConflictsWith
 	return state, body
-}
-
-// maxUnsettled bounds the bytes of unsettled batches, so that an outcome fits in the smallest usual max_payload of NATS.
-const maxUnsettled = 384 << 10
-
-// list fills in the batches that were not accepted completely, as many as fit.
-func (o *outcome) list(body *messages.SendOutcome) {
-	size := 0
-	for _, r := range o.results {
-		text := messages.Cut(r.Message)
-		if size += 200 + len(text); size > maxUnsettled {
-			break
-		}
-		body.Unsettled = append(body.Unsettled, messages.Unsettled{Batch: r.number, First: r.first, Count: r.count,
-			State: r.state(), Reason: r.Reason, HTTPStatus: r.Status, Message: text})
-	}
-	body.UnsettledCount = len(o.results)
 }
 
 // end is the one final event of a message whose batches are all settled.
