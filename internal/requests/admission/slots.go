@@ -5,12 +5,20 @@ import "context"
 // Slots bound what is under way at once, of all operations of a program together.
 type Slots chan struct{}
 
-// Take waits for a slot; the error is the context's cause.
-func (s Slots) Take(ctx context.Context) error {
+// Try takes a slot if one is free.
+func (s Slots) Try() bool {
 	select {
 	case s <- struct{}{}:
-		return nil
+		return true
 	default:
+		return false
+	}
+}
+
+// Take waits for a slot; the error is the context's cause.
+func (s Slots) Take(ctx context.Context) error {
+	if s.Try() {
+		return nil
 	}
 	select {
 	case s <- struct{}{}:
@@ -25,12 +33,7 @@ func (s Slots) TakeSome(ctx context.Context, n int) (taken int, err error) {
 	if err := s.Take(ctx); err != nil {
 		return 0, err
 	}
-	for taken = 1; taken < n; taken++ {
-		select {
-		case s <- struct{}{}:
-		default:
-			return taken, nil
-		}
+	for taken = 1; taken < n && s.Try(); taken++ {
 	}
 	return taken, nil
 }

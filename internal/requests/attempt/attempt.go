@@ -132,7 +132,7 @@ type run[T any] struct {
 	Call[T]
 	result  Result[T]
 	unknown messages.Reason // why the fate of an earlier call is unknown; "" if no call's is
-	lease   *Lease
+	lease   Lease
 	counted bool     // the history's attempt counts the call that comes next
 	found   Deadline // until when OnUnknown's answer may be acted upon
 	looks   int      // how often OnUnknown was asked for the next call
@@ -145,7 +145,8 @@ type run[T any] struct {
 // the log's, or the context's cause; then only the history says what is known.
 func Run[T any](ctx context.Context, caller *Caller, call Call[T]) (Result[T], error) {
 	p := call.Prior
-	r := &run[T]{Caller: caller, Call: call, unknown: unknownOf(p), lease: caller.Lease(call.History, call.Started, call.Over)}
+	r := &run[T]{Caller: caller, Call: call, unknown: unknownOf(p),
+		lease: Lease{caller: caller, history: call.History, started: call.Started, over: call.Over}}
 	last := p.State == messages.Deferred && p.Reason == r.unknown // the call of unknown fate was the last one
 	r.result = Result[T]{AfterUnknown: p.AfterUnknown && !last, HeldCount: p.HeldCount, Reason: r.unknown,
 		Message: cmp.Or(p.Message, "what became of an earlier call is not known")}
@@ -153,7 +154,7 @@ func Run[T any](ctx context.Context, caller *Caller, call Call[T]) (Result[T], e
 		r.result.Message = "a worker died between the call's announcement and its outcome"
 	}
 	if call.LooksUp && p.State == messages.Started { // fences the worker that announced the call
-		if err := r.lease.Renew(ctx, State{AfterUnknown: p.AfterUnknown, Unknown: r.unknown}); err != nil {
+		if err := r.lease.renew(ctx, State{AfterUnknown: p.AfterUnknown, Unknown: r.unknown}); err != nil {
 			return r.finish(err)
 		}
 		r.lease.until = Deadline{} // that announced no call

@@ -14,7 +14,7 @@ import (
 
 // Lease is the right to make calls for a history: its last event is a started event of this worker, whose deadline has not
 // passed. A batch's lease is under its message's, so that no batch is sent of a message that another worker has taken over, or
-// that was cancelled or corrected. Safe for concurrent use.
+// that was cancelled or corrected. The batches of a message share its lease.
 type Lease struct {
 	caller  *Caller
 	history *history.History
@@ -37,24 +37,16 @@ type State struct {
 	Unknown      messages.Reason // why the previous call's fate is unknown, while it is found out
 }
 
-// Lease returns a lease that was not taken yet.
-func (c *Caller) Lease(h *history.History, started Started, over *Lease) *Lease {
-	return &Lease{caller: c, history: h, started: started, over: over, renewing: make(admission.Slots, 1)}
+// Lease returns the lease of a message of several batches, not taken yet.
+func (c *Caller) Lease(h *history.History, started Started) *Lease {
+	return &Lease{caller: c, history: h, started: started, renewing: make(admission.Slots, 1)}
 }
 
 // Taken reports whether this worker has announced a call under it.
 func (l *Lease) Taken() bool { return l.until != Deadline{} }
 
-// Renew stores started with a new deadline over the last event that this worker knows, the message's first where it would end
+// renew stores started with a new deadline over the last event that this worker knows, the message's first where it would end
 // before a batch's call. Errors: history.ErrFenced if another worker wrote in between, or the log's.
-func (l *Lease) Renew(ctx context.Context, s State) error {
-	if err := l.renewing.Take(ctx); err != nil {
-		return err
-	}
-	defer l.renewing.Free()
-	return l.renew(ctx, s)
-}
-
 func (l *Lease) renew(ctx context.Context, s State) error {
 	until := l.caller.deadline()
 	if l.over != nil {

@@ -81,7 +81,7 @@ func (r *run[T]) await(ctx context.Context) error {
 // awaitSlot takes a slot before give_up_at. The call is announced again before its deadline passes: else a repeat of the
 // request would find a call of unknown fate that was never made. A verdict means that there will be no call; no slot is taken.
 func (r *run[T]) awaitSlot(ctx context.Context) error {
-	for {
+	for !r.Slots.Try() {
 		wait := min(time.Until(r.lease.until.monotonic)-retry.Margin/2, time.Until(r.GiveUpAt))
 		waits, cancel := context.WithTimeout(ctx, wait)
 		err := r.Slots.Take(waits)
@@ -98,12 +98,13 @@ func (r *run[T]) awaitSlot(ctx context.Context) error {
 			return err
 		}
 	}
+	return nil
 }
 
 // announce stores started with a new deadline, and the record of the call that follows.
 func (r *run[T]) announce(ctx context.Context) error {
 	r.result.AfterUnknown = r.result.AfterUnknown || r.unknown != ""
-	if err := r.lease.Renew(ctx, State{AfterUnknown: r.result.AfterUnknown}); err != nil {
+	if err := r.lease.renew(ctx, State{AfterUnknown: r.result.AfterUnknown}); err != nil {
 		return err
 	}
 	until, begin := r.lease.until, time.Now()

@@ -22,7 +22,7 @@ func TestWhatWasFoundOutBeforeASuspensionIsFoundOutAgain(t *testing.T) {
 		{"before the clock was set back", Deadline{wall: now.Add(time.Hour).Round(0), monotonic: now.Add(-time.Second)}, 1},
 	} {
 		looks := 0
-		r := &run[int]{Caller: &Caller{Timeout: time.Second}, found: c.found, counted: true, lease: &Lease{until: newDeadline(time.Minute)},
+		r := &run[int]{Caller: &Caller{Timeout: time.Second}, found: c.found, counted: true, lease: Lease{until: newDeadline(time.Minute)},
 			unknown: "no_answer", Call: Call[int]{Delivery: Delivery{GiveUpAt: now.Add(time.Hour)},
 				OnUnknown: func(context.Context, bool) (Verdict, error) {
 					looks++

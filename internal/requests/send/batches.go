@@ -33,7 +33,7 @@ func (m *message) many(ctx context.Context) (messages.Event, error) {
 	d.lease = m.Caller.Lease(m.request.History, func(deadline messages.Time, s attempt.State) messages.Body {
 		m.request.History.Attempt = m.before + int(m.calls.Load()) + 1
 		return m.started(deadline, s)
-	}, nil)
+	})
 	if err := d.findReopened(ctx); err != nil {
 		return messages.Event{}, err
 	}
