@@ -48,7 +48,7 @@ func (l *Lease) Taken() bool { return l.until != Deadline{} }
 // renew stores started with a new deadline over the last event that this worker knows, the message's first where it would end
 // before a batch's call. Errors: history.ErrFenced if another worker wrote in between, or the log's.
 func (l *Lease) renew(ctx context.Context, s State) error {
-	until := l.caller.deadline()
+	until := l.caller.Deadline()
 	if l.over != nil {
 		over, err := l.over.outlasting(ctx, l.caller.Timeout+retry.Margin/2)
 		if err != nil {
@@ -86,11 +86,8 @@ func newDeadline(d time.Duration) Deadline {
 	return Deadline{wall: t.Round(0), monotonic: t}
 }
 
-// deadline is when a call that is announced now must be over.
-func (c *Caller) deadline() Deadline { return newDeadline(c.Timeout + retry.Margin) }
-
-// Deadline is when a page that is read now must be followed by the next one.
-func (c *Caller) Deadline() messages.Time { return c.deadline().Time() }
+// Deadline is when a call that is announced now must be over, or followed by that of the next page.
+func (c *Caller) Deadline() Deadline { return newDeadline(c.Timeout + retry.Margin) }
 
 // Time is the deadline as events say it.
 func (l Deadline) Time() messages.Time { return messages.Time{Time: l.wall} }

@@ -67,7 +67,7 @@ func (q *Transactions) Handle(ctx context.Context, r attempt.Request[messages.Tr
 		}
 		if more() {
 			if waits = share.next(); waits == nil {
-				last.Deadline = q.Caller.Deadline()
+				last.Deadline = q.Caller.Deadline().Time()
 			}
 		}
 		if err := h.Store(ctx, messages.Page, &last); err != nil {
