@@ -66,7 +66,7 @@ func (r *replica) run() {
 		ends()
 		n.kill(errKilled)
 		r.mu.Lock()
-		down := r.down
+		down := min(r.down, max(time.Until(r.w.clear), time.Second)) // a kill may come long after its step
 		r.mu.Unlock()
 		retry.Pause(r.w.ctx, down)
 	}
