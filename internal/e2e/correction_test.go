@@ -207,25 +207,6 @@ func TestEachFailureLeavesItsOwnDeadLetter(t *testing.T) {
 	}
 }
 
-// Two corrections that come at once are not both run.
-func TestOneOfTwoCorrectionsRuns(t *testing.T) {
-	for _, op := range correctedOperations() {
-		runInBubble(t, op.operation, func(t *testing.T, b *bubble) {
-			b.fault(often(1, op.refused))
-			b.publish(op.operation+".requested", op.request("wrong"))
-			b.run(b.consumer(op.operation), time.Minute, b.ended(op.operation, op.id))
-			b.publish(op.operation+".requested", op.request("right"))
-			b.publish(op.operation+".requested", op.request("right too"))
-			b.run(b.consumer(op.operation), 5*time.Minute, nil)
-			want := []string{"started", "failed", "reopened", "started", op.good}
-			got := b.states(op.operation, op.id)
-			errorIf(t, !slices.Equal(got, want), "the history is %v, want %v", got, want)
-			equal(t, "times carried out", op.served(b.oracle()), 1)
-			b.wantConflict(op, 1)
-		})
-	}
-}
-
 // A message all of whose batches were refused is corrected as a whole, also into more
 // batches or fewer: each recipient of the correction is served once, and no other.
 func TestAMessageOfRefusedBatchesIsCorrected(t *testing.T) {
@@ -260,19 +241,4 @@ func TestAMessageOfRefusedBatchesIsCorrected(t *testing.T) {
 			b.queueEmpty("MAIL_REQUESTS")
 		})
 	}
-}
-
-// Where one batch was accepted there is nothing to correct: its recipients were served.
-func TestAPartialMessageIsNotCorrected(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bubble) {
-		b.fault(often(2, sendRefused))
-		b.publish("mail.send.requested", message("m1", 5))
-		b.run(b.consumer("mail.send"), time.Minute, b.ended("mail.send", "m1"))
-		b.wantEnd("mail.send", "partial", "m1")
-		b.publish("mail.send.requested", message("m1", 5, "subject", "corrected"))
-		b.run(b.consumer("mail.send"), time.Minute, nil)
-		b.wantConflict(correctedOperations()[1], 1)
-		o := b.oracle()
-		errorIf(t, o.Calls["send"] != 3, "%d calls, want the first three", o.Calls["send"])
-	})
 }

@@ -178,58 +178,6 @@ func TestRequestsThatAreNotTakenAreDeferredByThemselves(t *testing.T) {
 	}
 }
 
-// One request alone is refused again and again, or never gets through, and nothing else
-// comes: there is no hold for it, and what comes later is taken at once.
-func TestOneRequestAloneBeginsNoHold(t *testing.T) {
-	full(t)
-	for _, s := range writes {
-		for _, status := range []int{401, 404, 503} {
-			runInBubble(t, fmt.Sprint(s.call, ", ", status), func(t *testing.T, b *bubble) {
-				b.script = refuse(status)
-				due := map[string]time.Time{}
-				b.publish(s.Requested(), s.request("bad"))
-				b.beside.Go(func() {
-					for n := range 3 {
-						time.Sleep(5*time.Minute + 7*time.Second)
-						b.ask(s, fmt.Sprint("good", n), due, time.Now().Add(time.Second))
-					}
-				})
-				b.run(b.program(s, 8), 30*time.Minute, b.haveOutcomes(s.good(), 3))
-				b.beside.Wait()
-				wantBy(t, b.outcomes(s.events()), due, s.succeeded)
-			})
-		}
-	}
-}
-
-// Calls of unknown fate with successes between them are each request's own: nothing is held.
-func TestCallsOfUnknownFateBetweenOthersHoldNothing(t *testing.T) {
-	const n, bad = 120, 6
-	for _, s := range writes {
-		runInBubble(t, s.call, func(t *testing.T, b *bubble) {
-			due := map[string]time.Time{}
-			b.script = func(x exchange) reply { return reply{hang: strings.HasPrefix(x.id, "bad")} }
-			b.beside.Go(func() {
-				for i := range n {
-					if i%(n/bad) == 0 {
-						b.publish(s.Requested(), s.request(fmt.Sprint("bad", i), "on_unknown", "report"))
-					}
-					b.ask(s, fmt.Sprint("good", i), due, time.Now().Add(time.Second))
-					time.Sleep(time.Second)
-				}
-			})
-			b.run(b.program(s, 8), 10*time.Minute, b.haveOutcomes(s.events(), n+bad))
-			b.beside.Wait()
-			ends := b.outcomes(s.events())
-			wantBy(t, ends, due, s.succeeded)
-			for i := 0; i < n; i += n / bad {
-				e := ends[fmt.Sprint("bad", i)]
-				errorIf(t, e.Subject == "" || e.state() != messages.Uncertain, "bad%d: %s %s", i, e.Subject, e.Raw)
-			}
-		})
-	}
-}
-
 // Nothing fails for a hold but what must not wait any longer: at its own time, and without a call after that.
 func TestAHoldFailsRequestsAtTheirGiveUpTimeOnly(t *testing.T) {
 	const n, lasts, patience = 6, 20 * time.Minute, 5 * time.Minute
