@@ -31,7 +31,7 @@ type Batch struct {
 // EffectOf returns what was done for a request. last is its last event, as Read or the log returned it. Errors: the log's.
 func EffectOf(ctx context.Context, log Log, op messages.Operation, id string, last Prior) (e Effect, err error) {
 	switch {
-	case last.AfterUnknown, last.Unknown != "":
+	case last.AfterUnknown:
 		e.Unknown = true
 	case last.State == messages.Reopened:
 		e.of(last.Was.State)

@@ -32,9 +32,6 @@ func (b EnrollStarted) MarshalJSON() ([]byte, error) {
 	if b.AfterUnknown {
 		j = append(j, `,"after_unknown":true`...)
 	}
-	if b.Unknown != "" {
-		j = appendMember(j, "unknown", string(b.Unknown))
-	}
 	return append(j, '}'), nil
 }
 

@@ -17,7 +17,7 @@ func FuzzAppendedEvents(f *testing.F) {
 		when := Time{time.UnixMilli(at)}
 		common := Common{RequestID: id, At: when, Attempt: attempt, Abridged: flag}
 		started := EnrollStarted{Common: common, Deadline: Time{when.Add(time.Minute)}, Fingerprint: print, OrderNumber: order,
-			Defaults: Defaults{MaxFrequency: json.Number(frequency), EffectiveDate: date}, AfterUnknown: flag, Unknown: Reason(date)}
+			Defaults: Defaults{MaxFrequency: json.Number(frequency), EffectiveDate: date}, AfterUnknown: flag}
 		succeeded := EnrollSucceeded{Common: common, APIVersion: date, OrderNumber: order, Enrollment: json.RawMessage(enrollment),
 			LinkExpiredAt: frequency, AfterUnknown: flag, Fingerprint: print}
 		if enrollment == "" {

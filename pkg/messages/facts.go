@@ -20,7 +20,6 @@ type Facts struct {
 	Why           string              `json:"why"`
 	Was           PriorOutcome        `json:"was"`           // of reopened
 	AfterUnknown  bool                `json:"after_unknown"` // a call of unknown fate was made
-	Unknown       Reason              `json:"unknown"`       // why that fate is unknown, while it is being found out
 	HeldCount     int                 `json:"held_count"`    // how often it met held while others succeeded
 	Evidence      json.RawMessage     `json:"evidence"`
 	Batch         int                 `json:"batch"`

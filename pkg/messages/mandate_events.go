@@ -11,9 +11,6 @@ type EnrollStarted struct {
 	OrderNumber string `json:"order_number"`
 	Defaults
 	AfterUnknown bool `json:"after_unknown,omitempty"`
-	// Unknown is why the fate of the call before is unknown, while it is being
-	// found out.
-	Unknown Reason `json:"unknown,omitempty"`
 }
 
 // Defaults are the values of fields the request left out: computed for each call

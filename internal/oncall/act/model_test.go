@@ -142,8 +142,8 @@ func (m *model) run(ctx context.Context, caller *attempt.Caller, h *history.Hist
 		Delivery: attempt.Delivery{Prior: p, History: h, Permit: (&hold.Hold{Interval: time.Minute}).Permit(),
 			GiveUpAt: time.Now().Add(time.Hour)},
 		LooksUp: true,
-		Started: func(deadline messages.Time, s attempt.State) messages.Body {
-			return &messages.EnrollStarted{Deadline: deadline, Fingerprint: h.Fingerprint, AfterUnknown: s.AfterUnknown, Unknown: s.Unknown}
+		Started: func(deadline messages.Time, afterUnknown bool) messages.Body {
+			return &messages.EnrollStarted{Deadline: deadline, Fingerprint: h.Fingerprint, AfterUnknown: afterUnknown}
 		},
 		OnUnknown: func(_ context.Context, fresh bool) (attempt.Verdict, error) {
 			again = again && !fresh

@@ -120,7 +120,7 @@ type Call[T any] struct {
 	// a call (fresh) and right before every later one. An error means that it could not be found out now; a
 	// *history.RetryLaterError says when it can.
 	OnUnknown func(ctx context.Context, fresh bool) (Verdict, error)
-	// LooksUp is set if OnUnknown calls the upstream. A call whose worker died is taken over first.
+	// LooksUp is set if OnUnknown calls the upstream.
 	LooksUp bool
 	// Make makes the call.
 	Make func(context.Context) (T, error)
@@ -152,12 +152,6 @@ func Run[T any](ctx context.Context, caller *Caller, call Call[T]) (Result[T], e
 		Message: cmp.Or(p.Message, "what became of an earlier call is not known")}
 	if r.unknown == messages.ReasonInterrupted {
 		r.result.Message = "a worker died between the call's announcement and its outcome"
-	}
-	if call.LooksUp && p.State == messages.Started { // fences the worker that announced the call
-		if err := r.lease.renew(ctx, State{AfterUnknown: p.AfterUnknown, Unknown: r.unknown}); err != nil {
-			return r.finish(err)
-		}
-		r.lease.until = Deadline{} // that announced no call
 	}
 	waits := caller.Policy.Waits()
 	for {

@@ -63,8 +63,6 @@ func TestWhatBecomesOfADelivery(t *testing.T) {
 		{"interrupted", "busy", "again", RetryLater, "busy", 3, 3, "started/1 started/2 deferred/4", true, 0, first},
 		{"interrupted", "held", "again", RetryLater, "held", 1, 1, "started/1 started/2 deferred/2", true, 1, first},
 		{"interrupted", "unknown", "again, uncertain", Uncertain, "no_answer", 1, 2, "started/1 started/2 uncertain/2", true, 0, 0},
-		{"interrupted after an unreadable answer", "ok", "uncertain", Uncertain, "bad_answer", 0, 1, "started/1 uncertain/1", true, 0, 0},
-		{"interrupted after an unreadable answer", "ok", "again", Done, "", 1, 1, "started/1 started/2 succeeded/2", true, 0, 0},
 		// It waited after a busy upstream: nothing happened.
 		{"busy", "ok", "", Done, "", 1, 0, "started/1 deferred/1 started/2 succeeded/2", false, 0, 0},
 		{"busy", "refused", "", Refused, "refused", 1, 0, "started/1 deferred/1 started/2 failed/2", false, 0, 0},

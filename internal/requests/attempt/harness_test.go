@@ -42,8 +42,8 @@ func newHarness(results, looks string) *harness {
 	h := &harness{results: strings.Split(results, ", "), looks: strings.Split(looks, ", "), hold: hold.Hold{Interval: time.Minute}}
 	h.caller = Caller{Policy: policy, Timeout: timeout, Slots: make(admission.Slots, 1), Stop: make(chan struct{})}
 	h.call = Call[string]{Delivery: Delivery{GiveUpAt: time.Now().Add(24 * time.Hour)}, OnUnknown: h.onUnknown, Make: h.makeCall,
-		Started: func(deadline messages.Time, s State) messages.Body {
-			return &messages.EnrollStarted{Deadline: deadline, Fingerprint: "f", AfterUnknown: s.AfterUnknown, Unknown: s.Unknown}
+		Started: func(deadline messages.Time, afterUnknown bool) messages.Body {
+			return &messages.EnrollStarted{Deadline: deadline, Fingerprint: "f", AfterUnknown: afterUnknown}
 		}}
 	h.log.Before = func(e messages.Event) error { h.note("store " + string(e.State)); return nil }
 	return h
@@ -203,8 +203,6 @@ func (h *harness) before(t *testing.T, state string) {
 		return
 	case "interrupted":
 		waits = nil
-	case "interrupted after an unreadable answer": // while it was looked up
-		waits, started.Unknown, started.AfterUnknown = nil, messages.ReasonBadAnswer, true
 	case "busy":
 		waits.Reason = messages.ReasonBusy
 	case "busy after unknown":

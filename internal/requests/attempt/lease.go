@@ -28,14 +28,8 @@ type Lease struct {
 // ErrOver means that a batch's call could not be announced because the lease of its message could not be had.
 var ErrOver = errors.New("attempt: the message's lease")
 
-// Started returns the body of the event that announces a call.
-type Started func(deadline messages.Time, s State) messages.Body
-
-// State is what a started event says beside its deadline.
-type State struct {
-	AfterUnknown bool
-	Unknown      messages.Reason // why the previous call's fate is unknown, while it is found out
-}
+// Started returns the body of the event that announces a call; afterUnknown: one of unknown fate was made before.
+type Started func(deadline messages.Time, afterUnknown bool) messages.Body
 
 // Lease returns the lease of a message of several batches, not taken yet.
 func (c *Caller) Lease(h *history.History, started Started) *Lease {
@@ -47,7 +41,7 @@ func (l *Lease) Taken() bool { return l.until != Deadline{} }
 
 // renew stores started with a new deadline over the last event that this worker knows, the message's first where it would end
 // before a batch's call. Errors: history.ErrFenced if another worker wrote in between, or the log's.
-func (l *Lease) renew(ctx context.Context, s State) error {
+func (l *Lease) renew(ctx context.Context, afterUnknown bool) error {
 	until := l.caller.Deadline()
 	if l.over != nil {
 		over, err := l.over.outlasting(ctx, l.caller.Timeout+retry.Margin/2)
@@ -56,7 +50,7 @@ func (l *Lease) renew(ctx context.Context, s State) error {
 		}
 		until = until.earlier(over)
 	}
-	if err := l.history.Store(ctx, messages.Started, l.started(until.Time(), s)); err != nil {
+	if err := l.history.Store(ctx, messages.Started, l.started(until.Time(), afterUnknown)); err != nil {
 		return err
 	}
 	l.until = until
@@ -72,7 +66,7 @@ func (l *Lease) outlasting(ctx context.Context, d time.Duration) (Deadline, erro
 	if l.until.Outlasts(time.Now(), d) {
 		return l.until, nil
 	}
-	err := l.renew(ctx, State{})
+	err := l.renew(ctx, false)
 	return l.until, err
 }
 

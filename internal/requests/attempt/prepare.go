@@ -104,7 +104,7 @@ func (r *run[T]) awaitSlot(ctx context.Context) error {
 // announce stores started with a new deadline, and the record of the call that follows.
 func (r *run[T]) announce(ctx context.Context) error {
 	r.result.AfterUnknown = r.result.AfterUnknown || r.unknown != ""
-	if err := r.lease.renew(ctx, State{AfterUnknown: r.result.AfterUnknown}); err != nil {
+	if err := r.lease.renew(ctx, r.result.AfterUnknown); err != nil {
 		return err
 	}
 	until, begin := r.lease.until, time.Now()
@@ -141,8 +141,6 @@ func (r *run[T]) giveUp(ctx context.Context) error {
 // unknownOf is why the fate of a call in a history is unknown; "" if no call's is.
 func unknownOf(p history.Prior) messages.Reason {
 	switch {
-	case p.State == messages.Started && p.Unknown != "":
-		return p.Unknown
 	case p.State == messages.Started: // its maker died
 		return messages.ReasonInterrupted
 	case !p.AfterUnknown:

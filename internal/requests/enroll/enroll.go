@@ -92,7 +92,7 @@ func (e *enrollment) before(now time.Time) *clients.Error {
 }
 
 // started is the body of the event that announces a call, with the document's defaults for what the request left out.
-func (e *enrollment) started(deadline messages.Time, s attempt.State) messages.Body {
+func (e *enrollment) started(deadline messages.Time, afterUnknown bool) messages.Body {
 	body := &e.request.Body
 	e.defaults = messages.Defaults{ReturnURL: e.callback}
 	if body.MaxFrequency == "" {
@@ -102,7 +102,7 @@ func (e *enrollment) started(deadline messages.Time, s attempt.State) messages.B
 		e.defaults.EffectiveDate = e.tomorrow(time.Now())
 	}
 	return &messages.EnrollStarted{Deadline: deadline, Fingerprint: e.request.History.Fingerprint,
-		OrderNumber: body.OrderNumber, Defaults: e.defaults, AfterUnknown: s.AfterUnknown, Unknown: s.Unknown}
+		OrderNumber: body.OrderNumber, Defaults: e.defaults, AfterUnknown: afterUnknown}
 }
 
 func (e *enrollment) tomorrow(now time.Time) string {

@@ -30,9 +30,9 @@ type delivery struct {
 // many sends a message of several batches, some of them at once.
 func (m *message) many(ctx context.Context) (messages.Event, error) {
 	d := &delivery{message: m}
-	d.lease = m.Caller.Lease(m.request.History, func(deadline messages.Time, s attempt.State) messages.Body {
+	d.lease = m.Caller.Lease(m.request.History, func(deadline messages.Time, afterUnknown bool) messages.Body {
 		m.request.History.Attempt = m.before + int(m.calls.Load()) + 1
-		return m.started(deadline, s)
+		return m.started(deadline, afterUnknown)
 	})
 	if err := d.findReopened(ctx); err != nil {
 		return messages.Event{}, err
@@ -203,8 +203,8 @@ func waiting(why error, until time.Time, cause error) result {
 }
 
 func startedBatch(b batch) attempt.Started {
-	return func(deadline messages.Time, s attempt.State) messages.Body {
-		return &messages.BatchBody{Batch: b.number, First: b.first, Count: len(b.to), Deadline: &deadline, AfterUnknown: s.AfterUnknown}
+	return func(deadline messages.Time, afterUnknown bool) messages.Body {
+		return &messages.BatchBody{Batch: b.number, First: b.first, Count: len(b.to), Deadline: &deadline, AfterUnknown: afterUnknown}
 	}
 }
 

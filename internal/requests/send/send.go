@@ -181,7 +181,7 @@ func (m *message) single(ctx context.Context) (messages.Event, error) {
 }
 
 // started is the body of the request's own started event.
-func (m *message) started(deadline messages.Time, _ attempt.State) messages.Body {
+func (m *message) started(deadline messages.Time, _ bool) messages.Body {
 	return &messages.SendStarted{Deadline: deadline, Fingerprint: m.request.History.Fingerprint,
 		Recipients: m.plan.recipients, Batches: m.plan.batches, BatchSize: m.size}
 }
