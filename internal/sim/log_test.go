@@ -46,6 +46,16 @@ func keyOf(subject string) (key string, state messages.State) {
 	return historyKey(s.Operation, id), s.State
 }
 
+// newest is when the last event was stored.
+func (l *eventLog) newest() (at time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if n := len(l.events); n > 0 {
+		at = l.events[n-1].At
+	}
+	return at
+}
+
 // there reports whether the stream still has an event.
 func (l *eventLog) there(e *stored) bool {
 	return !e.gone && (l.in.kept == 0 || time.Since(e.At) < l.in.kept)

@@ -196,7 +196,7 @@ func (w *world) waiting() bool {
 			return true
 		}
 	}
-	return time.Since(w.clear) < 10*time.Minute
+	return time.Since(w.clear) < 10*time.Minute || time.Since(w.log.newest()) < 10*time.Minute // for its dead letter
 }
 
 // due is when a request must have its outcome.
