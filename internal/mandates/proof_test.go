@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,6 +21,7 @@ import (
 
 // service is a transaction list whose records have times in its own zone.
 type service struct {
+	mu      sync.Mutex
 	zone    *time.Location
 	records []record
 	reads   []string // the order numbers that were asked for
@@ -31,6 +33,8 @@ type record struct {
 }
 
 func (s *service) RoundTrip(r *http.Request) (*http.Response, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	order := r.URL.Query().Get("order_number")
 	s.reads = append(s.reads, order)
 	var shown []string
@@ -46,6 +50,8 @@ func (s *service) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 func (s *service) made(order string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.records = append(s.records, record{order, "Enrollment", time.Now()})
 }
 
