@@ -57,6 +57,8 @@ func (h *harness) note(what string) {
 
 // count is how many entries of the journal begin so.
 func (h *harness) count(what string) (n int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	for _, entry := range h.journal {
 		if strings.HasPrefix(entry, what) {
 			n++

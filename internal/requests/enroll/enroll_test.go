@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -32,6 +33,7 @@ type service struct {
 	lists  time.Duration // how long after it was made an enrollment is listed
 	hides  bool          // the list is always empty
 	calls  int
+	mu     sync.Mutex
 	made   []time.Time
 }
 
@@ -45,7 +47,11 @@ func (s *service) RoundTrip(r *http.Request) (*http.Response, error) {
 		if s.calls == 1 {
 			status = s.status
 			if s.takes > 0 || status == http.StatusInternalServerError {
-				time.AfterFunc(s.takes, func() { s.made = append(s.made, time.Now()) })
+				time.AfterFunc(s.takes, func() {
+					s.mu.Lock()
+					defer s.mu.Unlock()
+					s.made = append(s.made, time.Now())
+				})
 			}
 		}
 		select {
@@ -60,6 +66,8 @@ func (s *service) RoundTrip(r *http.Request) (*http.Response, error) {
 	if order != "" {
 		records = nil
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for _, at := range s.made {
 		if time.Since(at) >= s.lists {
 			records = append(records, fmt.Sprintf(`{"order_number":"DD001","created_at":%q}`, at.UTC().Format(time.DateTime)))
@@ -121,21 +129,21 @@ func (s *service) run(t *testing.T, onUnknown string) (outcome messages.State, e
 func TestAnEnrollmentOfUnknownFateIsMadeAgainOnProofAlone(t *testing.T) {
 	for _, c := range []struct {
 		what      string
-		service   service
+		service   *service
 		onUnknown string
 		outcome   messages.State
 		calls     int
 		says      string
 		within    time.Duration
 	}{
-		{"done and answered 500, the list is empty", service{status: 500, hides: true}, "retry", messages.Uncertain, 1, "nothing at all",
+		{"done and answered 500, the list is empty", &service{status: 500, hides: true}, "retry", messages.Uncertain, 1, "nothing at all",
 			25 * time.Hour},
-		{"done and answered 500, listed a minute later", service{status: 500, lists: 59 * time.Second}, "retry", messages.Uncertain, 1,
+		{"done and answered 500, listed a minute later", &service{status: 500, lists: 59 * time.Second}, "retry", messages.Uncertain, 1,
 			"link_lost", 2 * time.Minute},
-		{"done beyond the timeout", service{status: 200, takes: 85 * time.Second}, "retry", messages.Uncertain, 1, "link_lost", 2 * time.Minute},
-		{"not done", service{status: 502}, "retry", messages.Succeeded, 2, `"after_unknown":true`, 70 * time.Second},
-		{"not done, by default", service{status: 502}, "", messages.Uncertain, 1, "no_answer", time.Minute},
-		{"done beyond the timeout, by default", service{status: 200, takes: 85 * time.Second}, "", messages.Uncertain, 1, "no_answer",
+		{"done beyond the timeout", &service{status: 200, takes: 85 * time.Second}, "retry", messages.Uncertain, 1, "link_lost", 2 * time.Minute},
+		{"not done", &service{status: 502}, "retry", messages.Succeeded, 2, `"after_unknown":true`, 70 * time.Second},
+		{"not done, by default", &service{status: 502}, "", messages.Uncertain, 1, "no_answer", time.Minute},
+		{"done beyond the timeout, by default", &service{status: 200, takes: 85 * time.Second}, "", messages.Uncertain, 1, "no_answer",
 			time.Minute},
 	} {
 		synctest.Test(t, func(t *testing.T) {
