@@ -65,10 +65,8 @@ func (rows *table) enrollmentsOfUnknownFate() {
 func (rows *table) enrollmentsTakenOver() {
 	rows.enroll(retrying, good, enrolled(1), "taken, before store started, before ack")
 	rows.enroll(retrying, good, again(enrolled(1)), "before call, before call", "before call, after store succeeded")
-	rows.enroll(retrying, good, linkLost(1), "before call, answer", "answer, before store uncertain", "answer, dead-lettered",
-		"before store succeeded, before store started")
-	rows.enroll(reporting, good, interrupted(0, 0), "before call, before store started", "before call, after store started",
-		"before call, before store uncertain",
+	rows.enroll(retrying, good, linkLost(1), "before call, answer", "answer, before store uncertain", "answer, dead-lettered")
+	rows.enroll(reporting, good, interrupted(0, 0), "before call, before store uncertain",
 		"before call, after store uncertain", "before call, dead-lettered")
 	slowList := sandbox.Fault{Operation: "transactions", Kind: sandbox.DelayAnswer, Delay: sandbox.Duration(time.Hour), Times: 1}
 	rows.enroll(reporting, slowList, interrupted(0, 0), "before call, "+inCall)
