@@ -117,7 +117,7 @@ func redriveOf(from *bus.Request) redrive {
 	return r
 }
 
-// asked is the id of the request that the delivery is of, as far as it says.
+// asked is the id that the request is to run under, as far as its message says.
 func (d *delivery[R]) asked() string {
 	if d.redriven && messages.IsID(d.of) {
 		return d.of
@@ -144,7 +144,6 @@ func (c *Consumer[R]) findReopened(ctx context.Context, d *delivery[R]) error {
 		said, err := messages.ReadFacts(e.Body)
 		if err == nil && e.Sequence == d.reopened && said.By != messages.ByCorrection && said.Fingerprint == d.digest {
 			d.ids = append([]string{d.of}, own...)
-			d.permit.Rename(d.of)
 			return nil
 		}
 	}

@@ -198,7 +198,7 @@ func TestRedrivesOfOneRequestBeginNoHold(t *testing.T) {
 	})
 	for range 4 {
 		d := h.redriven("pay-1", h.reopened("pay-1", "ann", unnamed), unnamed)
-		if !d.permit.Admit(d.ids[0]) {
+		if !d.permit.Admit(d.asked()) {
 			t.Fatal("it was not admitted")
 		}
 		if h.settle(t.Context(), d); h.answered() != "+ACK" || h.hold.Active() {

@@ -120,13 +120,6 @@ func (p *Permit) Admit(request string) bool {
 	return !before
 }
 
-// Rename names the admitted request by the id that it runs under, where its message has another one.
-func (p *Permit) Rename(request string) {
-	p.hold.mu.Lock()
-	defer p.hold.mu.Unlock()
-	p.request = request
-}
-
 // AdmitAgain admits a request that was already a probe of this hold: there is no other.
 func (p *Permit) AdmitAgain(request string) {
 	p.hold.mu.Lock()
