@@ -11,17 +11,8 @@ import (
 	"errand/internal/history"
 	"errand/internal/history/historytest"
 	"errand/internal/retry"
-	"errand/pkg/clients"
-	"errand/pkg/clients/mail"
 	"errand/pkg/messages"
 )
-
-// busyNow answers that it cannot.
-type busyNow struct{}
-
-func (busyNow) RoundTrip(r *http.Request) (*http.Response, error) {
-	return &http.Response{StatusCode: http.StatusServiceUnavailable, Header: http.Header{}, Body: http.NoBody, Request: r}, nil
-}
 
 // A message's batches wait for their rate until its lease has passed. Whatever became of the message meanwhile, none is sent
 // with the contents that it had.
@@ -61,13 +52,9 @@ func testABatchThatWaited(t *testing.T, meanwhile func(t *testing.T, log *histor
 		ended <- err
 	}()
 	time.Sleep(time.Minute) // its lease has passed
-	second := handler(t, taken)
+	second := handler(t, answers(http.StatusServiceUnavailable))
 	second.Size, second.Caller.Timeout = 1, 30*time.Second
 	var err error
-	second.Upstream, err = mail.New(mail.Config{URL: "http://127.0.0.1:1", Key: clients.NewSecret("key")}, clients.Transport(busyNow{}))
-	if err != nil {
-		t.Fatal(err)
-	}
 	repeat := request(t, log, many(3))
 	if repeat.Prior, err = repeat.History.Read(t.Context()); err != nil {
 		t.Fatal(err)

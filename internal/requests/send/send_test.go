@@ -83,6 +83,13 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 		Body: io.NopCloser(bytes.NewReader(answer)), Request: r}, nil
 }
 
+// answers answers every message with a status.
+type answers int
+
+func (status answers) RoundTrip(r *http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: int(status), Header: http.Header{}, Body: http.NoBody, Request: r}, nil
+}
+
 func request(t testing.TB, log history.Log, to []string) attempt.Request[messages.SendRequest] {
 	t.Helper()
 	body, err := json.Marshal(map[string]any{"to": to, "subject": "s", "content": "c"})
@@ -107,7 +114,7 @@ func permit(t testing.TB) *hold.Permit {
 	return p
 }
 
-func handler(t testing.TB, u *upstream) *Handler {
+func handler(t testing.TB, u http.RoundTripper) *Handler {
 	t.Helper()
 	api, err := mail.New(mail.Config{URL: "http://127.0.0.1:1", Key: clients.NewSecret("key")}, clients.Transport(u))
 	if err != nil {
