@@ -93,9 +93,12 @@ func (h *History) newest(ctx context.Context) (Entry, error) {
 	if err != nil {
 		return e, err
 	}
-	if f, _ := messages.ReadFacts(e.Body); f.Fingerprint == h.Fingerprint && e.Sequence > h.ReopenedAt &&
-		messages.StateOf(e.Subject).Final(h.Operation) && !(messages.StateOf(e.Subject) == messages.Failed && e.At.Before(h.Published)) {
-		return e, nil
+	state := messages.StateOf(e.Subject)
+	corrected := state == messages.Failed && e.At.Before(h.Published) // or may have been since
+	if e.Sequence > h.ReopenedAt && state.Final(h.Operation) && !corrected {
+		if f, _ := messages.ReadFacts(e.Body); f.Fingerprint == h.Fingerprint {
+			return e, nil
+		}
 	}
 	return h.Log.Leader(ctx, h.Operation, filter)
 }
