@@ -27,17 +27,19 @@ type Share struct {
 	refused atomic.Int64 // how many Try in all
 }
 
-func (s *Share) of(whole int) *semaphore.Weighted {
+// part is the room to take n of the whole from, and how much that takes.
+func (s *Share) part(n, whole int) (room *semaphore.Weighted, weight int64) {
 	s.once.Do(func() {
 		s.whole = max(whole, 1)
 		s.room = semaphore.NewWeighted(int64(s.whole))
 	})
-	return s.room
+	return s.room, int64(min(n, s.whole))
 }
 
 // Try takes n of the whole, if as much is left. The caller frees it.
 func (s *Share) Try(n, whole int) bool {
-	ok := s.of(whole).TryAcquire(int64(min(n, max(whole, 1))))
+	room, weight := s.part(n, whole)
+	ok := room.TryAcquire(weight)
 	if !ok {
 		s.refused.Add(1)
 	}
@@ -50,7 +52,7 @@ func (s *Share) Refused() int { return int(s.refused.Load()) }
 // Take waits until it can take n of the whole, in the order of the calls. The caller frees it. The error is the context's
 // cause; nothing is taken then.
 func (s *Share) Take(ctx context.Context, n, whole int) error {
-	if s.of(whole).Acquire(ctx, int64(min(n, max(whole, 1)))) != nil {
+	if room, weight := s.part(n, whole); room.Acquire(ctx, weight) != nil {
 		return context.Cause(ctx)
 	}
 	return nil
