@@ -208,7 +208,7 @@ func TestADeadlineThatHasPassedByOneClockHasPassed(t *testing.T) {
 		{"passed by both", in(-1, -1), false, true},
 		{"never made", Deadline{}, false, true},
 	} {
-		if got := c.deadline.Outlasts(now, 10*time.Second); got != c.outlasts {
+		if got := c.deadline.outlasts(now, 10*time.Second); got != c.outlasts {
 			t.Errorf("%s: outlasts a call %t, want %t", c.what, got, c.outlasts)
 		}
 		if got := c.deadline.passed(now); got != c.passed {

@@ -63,7 +63,7 @@ func (l *Lease) outlasting(ctx context.Context, d time.Duration) (Deadline, erro
 		return Deadline{}, err
 	}
 	defer l.renewing.Free()
-	if l.until.Outlasts(time.Now(), d) {
+	if l.until.outlasts(time.Now(), d) {
 		return l.until, nil
 	}
 	err := l.renew(ctx, false)
@@ -86,12 +86,12 @@ func (c *Caller) Deadline() Deadline { return newDeadline(c.Timeout + retry.Marg
 // Time is the deadline as events say it.
 func (l Deadline) Time() messages.Time { return messages.Time{Time: l.wall} }
 
-// Outlasts reports whether d from now on ends before the deadline by both clocks.
-func (l Deadline) Outlasts(now time.Time, d time.Duration) bool {
+// outlasts reports whether d from now on ends before the deadline by both clocks.
+func (l Deadline) outlasts(now time.Time, d time.Duration) bool {
 	return !now.Add(d).After(l.monotonic) && !now.Round(0).Add(d).After(l.wall)
 }
 
-func (l Deadline) passed(now time.Time) bool { return !l.Outlasts(now, 0) }
+func (l Deadline) passed(now time.Time) bool { return !l.outlasts(now, 0) }
 
 // earlier is until when both hold.
 func (l Deadline) earlier(o Deadline) Deadline {

@@ -44,7 +44,7 @@ func (r *run[T]) prepare(ctx context.Context) (ended bool, err error) {
 			r.counted = true
 			r.History.Attempt++
 		}
-		if r.lease.until.Outlasts(now, r.Timeout) && (r.Stale == nil || !r.Stale(now)) {
+		if r.lease.until.outlasts(now, r.Timeout) && (r.Stale == nil || !r.Stale(now)) {
 			return false, nil
 		}
 		if err := r.announce(ctx); err != nil {
