@@ -103,12 +103,24 @@ func (e *Effect) read(ctx context.Context, log Log, id string) error {
 	var said messages.ReopenedBody
 	unread := messages.DecodeEvent(last.Body, &said)
 	for _, i := range silent {
-		if unread != nil || len(said.Batches) > 0 && (said.AfterUnknown || !slices.Contains(said.Batches, i+1)) {
-			e.Batches[i].State = messages.Uncertain
-			e.of(messages.Uncertain)
+		if b := &e.Batches[i]; unread != nil || LeftOut(said.Batches, b.Number) || said.AfterUnknown && len(said.Batches) > 0 {
+			b.State = Unfinished(b.State, b.Facts)
+			e.of(b.State)
 		}
 	}
 	return nil
+}
+
+// LeftOut reports whether a batch is not among those that a person's redrive named, if it named any. It is not sent then.
+func LeftOut(named []int, number int) bool { return len(named) > 0 && !slices.Contains(named, number) }
+
+// Unfinished is what a batch without an end is: deferred if surely nothing was done, or else uncertain. So is one without an
+// event that was left out of a redrive: its events are older than that and may have expired before it.
+func Unfinished(last messages.State, f messages.Facts) messages.State {
+	if last == messages.Deferred && !f.AfterUnknown {
+		return messages.Deferred
+	}
+	return messages.Uncertain
 }
 
 // BatchOf returns what became of one batch of a message, from 1.
@@ -120,11 +132,9 @@ func BatchOf(ctx context.Context, log Log, id string, number int) (Batch, error)
 	}
 	f, unreadable := messages.ReadFacts(last.Body)
 	b.State, b.Facts = messages.StateOf(last.Subject), f
-	switch {
-	case b.State == messages.Accepted, b.State == messages.Refused:
-	case b.State == messages.Deferred && unreadable == nil && !f.AfterUnknown:
-	default:
-		b.State = messages.Uncertain
+	if b.State != messages.Accepted && b.State != messages.Refused {
+		f.AfterUnknown = f.AfterUnknown || unreadable != nil
+		b.State = Unfinished(b.State, f)
 	}
 	return b, nil
 }

@@ -3,7 +3,6 @@ package send
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"time"
 
@@ -142,17 +141,17 @@ func (d *delivery) settle(ctx context.Context, b batch) {
 	}()
 	r := d.request
 	h := &history.History{Log: r.History.Log, Operation: messages.Batch, ID: messages.BatchID(r.History.ID, b.number), Trace: r.History.Trace}
-	named := slices.Contains(d.named, b.number)
-	if named || len(d.named) == 0 {
-		h.ReopenedAt, h.Named = d.reopened, named
+	leftOut := history.LeftOut(d.named, b.number)
+	if !leftOut {
+		h.ReopenedAt, h.Named = d.reopened, len(d.named) > 0
 	}
 	var got result
 	_, err := h.Settle(ctx, r.Prior.State == "", func(p history.Prior) (messages.Event, error) {
 		of := r.Delivery
 		of.History, of.Prior = h, p
 		var err error
-		if len(d.named) > 0 && !named {
-			got = leftOut(b, p)
+		if leftOut {
+			got = unnamed(b, p)
 		} else if got, err = d.send(ctx, of, d.lease, startedBatch(b), b); err != nil {
 			if errors.Is(err, attempt.ErrOver) { // what the batch's history says is for whoever has the message
 				d.stop(err)
@@ -182,15 +181,13 @@ func (d *delivery) settle(ctx context.Context, b batch) {
 	}
 }
 
-// leftOut is the result of a batch that a person's redrive did not name and whose history has no end. It was given up
-// before it was sent, or its events are gone: they are older than the redrive and may have expired before it.
-func leftOut(b batch, p history.Prior) result {
-	r := attempt.Result[int]{Verdict: attempt.Uncertain, Reason: messages.ReasonInterrupted,
-		Message: "it is not among the batches that were to be sent again, and its events do not show what became of it"}
-	if p.State == messages.Deferred && !p.AfterUnknown {
-		r = attempt.Result[int]{Verdict: attempt.GivenUp, Reason: p.Reason, Status: p.HTTPStatus, Message: p.Message}
+// unnamed is the result of a batch that a person's redrive left out and whose history has no end.
+func unnamed(b batch, p history.Prior) result {
+	if history.Unfinished(p.State, p.Facts) == messages.Deferred {
+		return resultOf(b, attempt.Result[int]{Verdict: attempt.GivenUp, Reason: p.Reason, Status: p.HTTPStatus, Message: p.Message})
 	}
-	return resultOf(b, r)
+	return resultOf(b, attempt.Result[int]{Verdict: attempt.Uncertain, Reason: messages.ReasonInterrupted,
+		Message: "it is not among the batches that were to be sent again, and its events do not show what became of it"})
 }
 
 // waiting is the result of a batch that must not be touched until a time.
