@@ -54,7 +54,7 @@ func (s EventStore) Callback(ctx context.Context, request string, body *messages
 			return nil
 		case tooLarge(err) && messages.Abridge(body):
 			continue
-		case !IsConflict(err) || try == maxRaces:
+		case !isConflict(err) || try == maxRaces:
 			return fmt.Errorf("bus: store a callback of %s: %w", request, err)
 		}
 		if last, known, err = s.lastCallback(ctx, m.Subject, now); err != nil {

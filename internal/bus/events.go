@@ -49,7 +49,7 @@ func (s EventStore) Append(ctx context.Context, r history.Record) (uint64, error
 			return 0, fmt.Errorf("bus: store %s: %w: %w", m.Subject, history.ErrTooLarge, err)
 		case IsFinal(err):
 			return 0, fmt.Errorf("bus: store %s: %w", m.Subject, err)
-		case !IsConflict(err):
+		case !isConflict(err):
 			unsure, conflicted = true, time.Time{} // it may have been stored
 			if errors.Is(err, errBroken) {
 				// Written again at once, it is the first when the connection is back, before another worker has the request.

@@ -72,9 +72,9 @@ func (p *Publisher) note(stream string, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
-	case err == nil, IsConflict(err) && errors.Is(p.faults[stream], ErrNoAck):
+	case err == nil, isConflict(err) && errors.Is(p.faults[stream], ErrNoAck):
 		delete(p.faults, stream)
-	case !IsConflict(err):
+	case !isConflict(err):
 		p.faults[stream] = err
 	}
 }
@@ -170,8 +170,8 @@ func codeOf(err error) jetstream.ErrorCode {
 	return 0
 }
 
-// IsConflict reports whether a fenced write was refused because of another one.
-func IsConflict(err error) bool {
+// isConflict reports whether a fenced write was refused because of another one.
+func isConflict(err error) bool {
 	return codeOf(err) == jetstream.JSErrCodeStreamWrongLastSequence || IsInFlight(err)
 }
 

@@ -51,7 +51,7 @@ func (s LeaseStore) Store(ctx context.Context, body []byte, last uint64) (thrott
 	_ = w.Send(m)                                 // wait returns its error
 	_, ack, err := w.wait(limited)
 	known := time.Now()
-	if IsConflict(err) {
+	if isConflict(err) {
 		return throttle.Entry{}, throttle.ErrConflict
 	}
 	for n := 1; err == nil; n++ {

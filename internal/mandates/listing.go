@@ -32,8 +32,8 @@ type Listing struct {
 }
 
 const (
-	// MaxPages bounds a look at a list that is not narrowed to the order number.
-	MaxPages = 40
+	// maxPages bounds a look at a list that is not narrowed to the order number.
+	maxPages = 40
 	// maxEvidence is how many bytes of records are kept, if there is more than one: an uncertain event carries no more.
 	maxEvidence = 256 << 10
 )

@@ -50,7 +50,7 @@ type Call struct {
 // Look reads what the list shows under a call's order number.
 func (l *List) Look(ctx context.Context, c Call) (Listing, error) {
 	filter := mandate.Filter{OrderNumber: c.Order, Redact: c.Redact}
-	found, err := Read(ctx, l.Stop, l.Client, l.Policy, filter, MaxPages)
+	found, err := Read(ctx, l.Stop, l.Client, l.Policy, filter, maxPages)
 	if err != nil || c.Began.IsZero() || len(found.Records) == 0 {
 		return found, err
 	}
@@ -79,10 +79,10 @@ func (l *List) Prove(ctx context.Context, c Call) (Listing, error) {
 	younger := settled
 	for _, record := range newest.Records {
 		r := ReadRecord(record)
-		if about(record, c.Order) && !l.Times.Before(r.CreatedAt, c.Began) {
+		if about(record, c.Order) && !l.Times.before(r.CreatedAt, c.Began) {
 			found.Records = append(found.Records, record)
 		}
-		younger = younger || l.Times.After(r.CreatedAt, c.Ended)
+		younger = younger || l.Times.after(r.CreatedAt, c.Ended)
 	}
 	switch {
 	case !younger:
@@ -105,7 +105,7 @@ func (l Listing) since(began time.Time, times *Times) Listing {
 	records := l.Records
 	l.Records = nil
 	for _, record := range records {
-		if times.Before(ReadRecord(record).CreatedAt, began) {
+		if times.before(ReadRecord(record).CreatedAt, began) {
 			l.Flaw = notNarrowed
 			continue
 		}

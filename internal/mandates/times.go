@@ -34,14 +34,14 @@ func (t *Times) At(text string) (at time.Time, ok bool) {
 	return at, ok
 }
 
-// Before reports whether a record was surely made before a time.
-func (t *Times) Before(text string, limit time.Time) bool {
+// before reports whether a record was surely made before a time.
+func (t *Times) before(text string, limit time.Time) bool {
 	at, slack, ok := t.read(text)
 	return ok && at.Add(slack).Before(limit)
 }
 
-// After reports whether a record was surely made after a time.
-func (t *Times) After(text string, limit time.Time) bool {
+// after reports whether a record was surely made after a time.
+func (t *Times) after(text string, limit time.Time) bool {
 	at, slack, ok := t.read(text)
 	return ok && at.Add(-slack).After(limit)
 }
