@@ -73,6 +73,7 @@ const (
 const (
 	Answer       = 5 * time.Second        // for a write or a read of NATS
 	StatusAnswer = 500 * time.Millisecond // for the programs' answers about their status
+	LeaderAnswer = 2 * time.Second        // for a poller's answer that it leads
 	StatusQuiet  = 100 * time.Millisecond // how long further replicas of a program may take, once one of each answered
 	// PullExpiry is how long the server keeps a pull that it has no message for. It is short since a pull cannot be taken back: a
 	// message assigned to it when the subscription ends would come again only after its AckWait, so a stop waits for its end.

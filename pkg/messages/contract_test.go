@@ -116,7 +116,7 @@ var bodyFields = []struct {
 	{&EnrollResolved{}, "outcome by order_number evidence fingerprint |"},
 	{&SummaryBody{}, "recipients accepted delivered deferred bounced unknown queued final complete_through |"},
 	{&OverdueBody{}, "batch recipient accepted_at complete_through |"},
-	{&Watermark{}, "complete_through total_record new by | since scanned"},
+	{&Watermark{}, "complete_through total_record new by | since scanned anchor"},
 }
 
 func TestBodiesHaveTheFieldsOfTheContract(t *testing.T) {

@@ -146,6 +146,8 @@ type Watermark struct {
 	Since *Time `json:"since,omitempty"`
 	// Scanned is how many entries were read, of a log that takes long to read to its end.
 	Scanned int `json:"scanned,omitempty"`
+	// Anchor is the rows that the newest page had: eight bytes each, in base64.
+	Anchor []byte `json:"anchor,omitempty"`
 }
 
 // Known is how a poller knows that the log was published up to a time.

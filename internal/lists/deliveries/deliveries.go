@@ -35,14 +35,16 @@ import (
 	"errand/pkg/messages"
 )
 
-// Store stores events and lists those that were stored. One poller at a time has the leadership; any other may take it.
+// Store stores events and lists those that were stored. Lead, Led, Resign and Publish are sweep.Sink's.
 type Store interface {
-	// Learn takes the leadership and yields the events that were stored, by any poller, since the last call; the first
-	// time all that are kept. The leadership is taken once the sequence has ended without an error.
+	Lead(ctx context.Context) error
+	Led(ctx context.Context) (bool, error)
+	Resign()
+	// Learn yields the events that were stored, by any poller, since the last call; the first time all that are kept.
 	Learn(ctx context.Context) iter.Seq2[StoredEvent, error]
 	// Kept returns since when all events are kept; zero if none was ever dropped.
 	Kept(ctx context.Context) (time.Time, error)
-	// Publish begins to store events, as sweep.Sink.Publish does.
+	// Publish begins to store events.
 	Publish(ctx context.Context, events []messages.Event) (wait func() (stored int, err error))
 	// Mark stores how far the list was published; LastMark returns the last one, or a zero one.
 	Mark(ctx context.Context, m sweep.Mark) error
@@ -131,7 +133,16 @@ func (l *Log) Earlier(r sweep.Row[mail.Entry]) (ids []sweep.ID) {
 	return ids
 }
 
-// Learn brings what is known about requests up to date and takes the leadership.
+// Lead takes the leadership.
+func (l *Log) Lead(ctx context.Context) error { return l.resetOn(l.Store.Lead(ctx)) }
+
+// Led reports whether another poller says that it leads.
+func (l *Log) Led(ctx context.Context) (bool, error) { return l.Store.Led(ctx) }
+
+// Resign gives the leadership up.
+func (l *Log) Resign() { l.Store.Resign() }
+
+// Learn brings what is known about requests up to date.
 func (l *Log) Learn(ctx context.Context) iter.Seq2[sweep.Stored, error] {
 	return func(yield func(sweep.Stored, error) bool) {
 		if err := l.update(ctx); err != nil {

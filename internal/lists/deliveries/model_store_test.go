@@ -42,14 +42,17 @@ func (p *poller) killed() bool {
 	return p.Left == 0
 }
 
+func (p *poller) Lead(ctx context.Context) error {
+	time.Sleep(p.acks)
+	if p.killed() {
+		return sinktest.ErrKilled
+	}
+	return p.Poller.Lead(ctx)
+}
+
 func (p *poller) Learn(context.Context) iter.Seq2[StoredEvent, error] {
 	return func(yield func(StoredEvent, error) bool) {
-		time.Sleep(p.acks)
-		if p.killed() {
-			yield(StoredEvent{}, sinktest.ErrKilled)
-			return
-		}
-		for _, m := range p.Lead() {
+		for _, m := range p.News() {
 			if !yield(storedEvent(*m.Event, m.At), nil) {
 				return
 			}

@@ -80,9 +80,13 @@ type store struct {
 	*scenario
 	next        int
 	sizes       []int  // of what was published at once
-	beforeLearn func() // runs once, before the leadership is taken
+	beforeLearn func() // runs once, before anything is learned
 	refuse      func(messages.Event) error
 }
+
+func (*store) Lead(context.Context) error        { return nil }
+func (*store) Led(context.Context) (bool, error) { return false, nil }
+func (*store) Resign()                           {}
 
 func (d *store) Learn(context.Context) iter.Seq2[StoredEvent, error] {
 	return func(yield func(StoredEvent, error) bool) {

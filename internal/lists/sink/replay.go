@@ -13,15 +13,21 @@ import (
 	"errand/internal/retry"
 )
 
-// replay yields the events in the stream up to the message at last, which is on Leadership; complete says that all were
+// replay yields the events in the stream up to the turn, or, of a standby, up to the last one; complete says that all were
 // taken. An ordered consumer reads headers only, and six times as fast as direct gets.
-func (s *Store) replay(ctx context.Context, last uint64, yield func(Stored, error) bool) (complete bool, err error) {
-	if s.published.next == last {
+func (s *Store) replay(ctx context.Context, yield func(Stored, error) bool) (complete bool, err error) {
+	last := s.turn
+	if last == 0 {
+		if last, err = s.lastSequence(ctx); err != nil {
+			return false, err
+		}
+	}
+	if s.published.next == last && last == s.turn {
 		s.published.next = last + 1
 		return true, nil
 	}
 	cfg := jetstream.OrderedConsumerConfig{FilterSubjects: append(slices.Clone(s.Filters), s.Leadership), HeadersOnly: true}
-	return s.published.follow(ctx, s.js, cfg, last, func(m jetstream.Msg, meta *jetstream.MsgMetadata) bool {
+	return s.published.follow(ctx, s.js, cfg, last, s.turn == 0, func(m jetstream.Msg, meta *jetstream.MsgMetadata) bool {
 		if m.Subject() == s.Leadership {
 			return true
 		}
@@ -52,15 +58,16 @@ func (r *reader) bodies(ctx context.Context, js jetstream.JetStream, filters []s
 	if end.Sequence == 0 {
 		return true, nil
 	}
-	complete, err = r.follow(ctx, js, jetstream.OrderedConsumerConfig{FilterSubjects: filters}, end.Sequence, take)
+	complete, err = r.follow(ctx, js, jetstream.OrderedConsumerConfig{FilterSubjects: filters}, end.Sequence, false, take)
 	if err != nil {
 		err = fmt.Errorf("sink: read %s: %w", r.stream, err)
 	}
 	return complete, err
 }
 
-// follow calls take with the unread messages up to the one at last, which cfg lets through; complete says that all were taken.
-func (r *reader) follow(ctx context.Context, js jetstream.JetStream, cfg jetstream.OrderedConsumerConfig, last uint64,
+// follow calls take with the unread messages up to the one at last, which cfg lets through, or, if loose, up to the last one
+// before it that is there; complete says that all were taken.
+func (r *reader) follow(ctx context.Context, js jetstream.JetStream, cfg jetstream.OrderedConsumerConfig, last uint64, loose bool,
 	take taker) (complete bool, err error) {
 	if r.next > last {
 		return true, nil
@@ -80,8 +87,10 @@ func (r *reader) follow(ctx context.Context, js jetstream.JetStream, cfg jetstre
 	if err != nil {
 		return false, err
 	}
-	if info := c.CachedInfo(); r.next == 0 && info != nil && info.NumPending == 0 { // all is older
-		r.next = last + 1
+	if info := c.CachedInfo(); (r.next == 0 || loose) && info != nil && info.NumPending == 0 { // all is older
+		if !loose {
+			r.next = last + 1
+		}
 		return true, nil
 	}
 	// Without its server an ordered consumer is made again after two missing heartbeats.
@@ -108,7 +117,7 @@ func (r *reader) follow(ctx context.Context, js jetstream.JetStream, cfg jetstre
 		if !take(m, meta) {
 			return false, nil
 		}
-		if meta.Sequence.Stream >= last {
+		if meta.Sequence.Stream >= last || loose && meta.NumPending == 0 {
 			return true, nil
 		}
 	}

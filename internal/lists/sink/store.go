@@ -1,13 +1,14 @@
 // Package sink stores the events of pollers in JetStream, and reads back what they need to know.
 //
-//	Learn ─► become the active publisher ─► read what was published up to there
+//	Lead ─► become the active publisher ─► Learn: read what was published up to there
 //	Publish ─► store events, each fenced on that leadership, several pages at once
 //	Kept ─► since when the stream has everything that was published
 //
 // Store is for any list; Deliveries, of the sending log, also reads the records of calls and the outcomes of requests.
 //
-//	store.go         leadership, Learn, Kept         write.go   Publish, alone or in atomic batches
-//	replay.go        reading a stream once           encode.go  messages of events
+//	store.go         Learn, Kept                     write.go   Publish, alone or in atomic batches
+//	lead.go          who leads                       encode.go  messages of events
+//	replay.go        reading a stream once
 //	deliveries.go, calls.go, transactions.go         what the two lists add
 //
 // Whether NATS stored an event is decided in bus (bus.Writes); what an error of Publish means, in settle.
@@ -16,7 +17,6 @@ package sink
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"fmt"
 	"iter"
 	"time"
@@ -57,9 +57,11 @@ type Store struct {
 	writer  string // names this store in its messages
 	encoder encoder
 
-	token     uint64  // sequence of our message on Leadership; 0 means that another poller may be active
-	highest   *uint64 // sequence of our messages that is known to be stored
-	atomic    bool    // the stream has replicas: events are stored in atomic batches
+	turn      uint64             // sequence of our message on Leadership; 0 means that another poller may be active
+	token     uint64             // turn, once all before it was learned; 0 means that nothing may be published
+	answers   *nats.Subscription // to standbys; nil of one
+	highest   *uint64            // sequence of our messages that is known to be stored
+	atomic    bool               // the stream has replicas: events are stored in atomic batches
 	published reader
 	readers   []*reader // whose messages are read again with those of this stream
 	made      time.Time // when the stream was, as far as is known
@@ -119,62 +121,44 @@ func (s *Store) last(ctx context.Context, subject string) (history.Entry, error)
 	return s.events.Last(ctx, s.Operation, subject)
 }
 
-// Learn takes the leadership and returns the headers of the events in the stream up to there, each only once. It must not
-// be called before all waits have ended. sweep.ErrReset: the stream lost some of what it had.
+// lastSequence is that of the stream. sweep.ErrReset: the stream lost some of what it had.
+func (s *Store) lastSequence(ctx context.Context) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, retry.Storage)
+	defer cancel()
+	stream, err := s.js.Stream(ctx, s.stream)
+	if err != nil {
+		return 0, err
+	}
+	last := stream.CachedInfo().State.LastSeq
+	if last < *s.highest || last+1 < s.published.next {
+		return 0, s.reset()
+	}
+	return last, nil
+}
+
+// Learn returns the headers of the events in the stream, each only once: see sweep.Sink. It must not be called before all
+// waits have ended. sweep.ErrReset: the stream lost some of what it had.
 func (s *Store) Learn(ctx context.Context) iter.Seq2[Stored, error] {
 	return func(yield func(Stored, error) bool) {
-		token, err := s.lead(ctx)
-		if err != nil {
-			yield(Stored{}, err)
-			return
-		}
-		older := token <= *s.highest
-		if s.highest = &token; older || token < s.published.next {
-			yield(Stored{}, s.reset())
-			return
-		}
-		complete, err := s.replay(ctx, token, yield)
+		complete, err := s.replay(ctx, yield)
 		if err != nil {
 			yield(Stored{}, fmt.Errorf("sink: read what was published: %w", err))
 		}
 		if err == nil && complete {
-			s.token = token
+			s.token = s.turn
 		}
 	}
 }
 
 // reset lets everything be read again, since some of it may be gone, and returns the error that says so.
 func (s *Store) reset() error {
-	s.token = 0
+	s.turn, s.token = 0, 0
 	s.highest = new(uint64) // what is under way still raises the other one
 	for _, r := range s.readers {
 		r.next = 0
 	}
 	return fmt.Errorf("sink: %s: %w", s.stream, sweep.ErrReset)
 }
-
-// lead writes a message on Leadership and returns its sequence. Behind it no earlier write of any publisher is stored.
-func (s *Store) lead(ctx context.Context) (uint64, error) {
-	s.token = 0
-	body, _ := json.Marshal(map[string]string{"writer": s.writer}) // texts always encode
-	for try := 1; ; try++ {
-		last, err := s.last(ctx, s.Leadership)
-		if err != nil {
-			return 0, err
-		}
-		m := &nats.Msg{Subject: s.Leadership, Data: body, Header: nats.Header{"content-type": {"application/json"}}}
-		bus.Fence(m.Header, s.Leadership, last.Sequence)
-		a, err := s.events.Publisher.Publish(ctx, m)
-		if err == nil {
-			return a.Sequence, nil
-		}
-		if bus.IsFinal(err) || try == leadTries || !retry.Pause(ctx, time.Duration(try-1)*retry.LeadStep) {
-			return 0, fmt.Errorf("sink: become the active publisher: %w", err)
-		}
-	}
-}
-
-const leadTries = 10
 
 // end asks a stream's leader for its last message on a subject: the last of the stream's state may have been removed.
 func (s *Store) end(ctx context.Context, stream, filter string) (bus.Message, error) {

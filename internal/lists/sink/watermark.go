@@ -3,6 +3,8 @@ package sink
 import (
 	"cmp"
 	"context"
+	"encoding/binary"
+	"slices"
 	"strconv"
 
 	"errand/internal/lists/sweep"
@@ -34,7 +36,8 @@ var knownBy = map[sweep.Order]messages.Known{
 
 func watermarkOf(m sweep.Mark) *messages.Watermark {
 	w := &messages.Watermark{Common: messages.Common{At: messages.Time{Time: m.At}}, CompleteThrough: messages.Time{Time: m.CompleteThrough},
-		TotalRecord: m.Total, New: m.New, By: knownBy[m.Order], Scanned: m.Scanned}
+		TotalRecord: m.Total, New: m.New, By: knownBy[m.Order], Scanned: m.Scanned,
+		Anchor: encodeAnchor(m.Anchor)}
 	if !m.Since.IsZero() {
 		w.Since = &messages.Time{Time: m.Since}
 	}
@@ -43,13 +46,29 @@ func watermarkOf(m sweep.Mark) *messages.Watermark {
 
 func markOf(w messages.Watermark) sweep.Mark {
 	m := sweep.Mark{At: w.At.Time, CompleteThrough: w.CompleteThrough.Time, Since: cmp.Or(w.Since, &messages.Time{}).Time,
-		Total: w.TotalRecord, New: w.New, Scanned: w.Scanned}
+		Total: w.TotalRecord, New: w.New, Scanned: w.Scanned, Anchor: decodeAnchor(w.Anchor)}
 	for order, by := range knownBy {
 		if by == w.By {
 			m.Order = order
 		}
 	}
 	return m
+}
+
+func encodeAnchor(keys []uint64) (text []byte) {
+	for _, key := range keys {
+		text = binary.BigEndian.AppendUint64(text, key)
+	}
+	return text
+}
+
+func decodeAnchor(text []byte) (keys []uint64) {
+	for key := range slices.Chunk(text, 8) {
+		if len(key) == 8 {
+			keys = append(keys, binary.BigEndian.Uint64(key))
+		}
+	}
+	return keys
 }
 
 func watermarkID(e messages.Event, w *messages.Watermark) string {

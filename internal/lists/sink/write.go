@@ -90,7 +90,7 @@ func (s *Store) settle(err error) error {
 	if err == nil {
 		return nil
 	}
-	s.token = 0
+	s.turn, s.token = 0, 0
 	if errors.Is(err, bus.ErrSetBack) {
 		return s.reset()
 	}

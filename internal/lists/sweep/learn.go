@@ -44,6 +44,13 @@ func (p *publisher[T]) learn(ctx context.Context, mark time.Time, others bool) e
 	if err := p.readKept(ctx); err != nil {
 		return err
 	}
+	err := p.sink.Lead(ctx)
+	if errors.Is(err, ErrLed) {
+		err = p.sink.Lead(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("sweep: take the leadership: %w", err)
+	}
 	p.learned++
 	for s, err := range p.sink.Learn(ctx) {
 		if err != nil {

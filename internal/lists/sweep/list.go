@@ -44,18 +44,27 @@ type List[T any] interface {
 	Earlier(row Row[T]) []ID
 }
 
-// Sink publishes rows as events. One sweeper at a time has the leadership; another may take it, and then knows
+// Sink publishes rows as events. One sweeper at a time has the leadership; another may take it, and then learns
 // everything that was stored before. No two calls overlap, but up to inFlight waits may be outstanding.
 type Sink[T any] interface {
-	// Learn takes the leadership and yields the states that any sweeper published since the last call; the first time all
-	// that are kept. The leadership is taken when the sequence has ended without an error. It may return ErrReset.
+	// Lead takes the leadership, from whichever sweeper has it, after all outstanding waits. ErrLed: another sweeper has
+	// taken it from this one, which is a standby from now on and may call Lead again. It may return ErrReset.
+	Lead(ctx context.Context) error
+	// Led reports whether another sweeper says that it leads. Of one that leads it asks who took the leadership last:
+	// true means that it lost it, and is a standby from now on.
+	Led(ctx context.Context) (bool, error)
+	// Resign gives the leadership up: Led no longer finds this sweeper.
+	Resign()
+	// Learn yields the states that any sweeper published since the last call; the first time all that are kept. It goes up
+	// to the leadership if this sweeper has it, which may publish from then on, else up to what is stored by now. It may
+	// return ErrReset.
 	Learn(ctx context.Context) iter.Seq2[Stored, error]
 	// Kept returns since when all events are kept: an older row that is not known counts as published. Zero means that no
 	// event was ever dropped. It is called before Learn, and may return ErrReset.
 	Kept(ctx context.Context) (time.Time, error)
 	// Publish begins to store an event for each row. wait returns how many, from the first, are certainly stored.
-	// ErrBehind means that another sweeper has taken the leadership, or that some may be stored: call Learn after all
-	// outstanding waits. After any other error but ErrReset the same call would fail again.
+	// ErrBehind means that another sweeper has taken the leadership, or that some may be stored: call Lead and Learn
+	// after all outstanding waits. After any other error but ErrReset the same call would fail again.
 	Publish(ctx context.Context, rows []Row[T]) (wait func() (stored int, err error))
 	// Mark stores how far the list was published. Errors: as for Publish.
 	Mark(ctx context.Context, m Mark) error
@@ -71,7 +80,10 @@ type Stored struct {
 	At time.Time // when
 }
 
-// ErrBehind means that Learn must be called before more is published.
+// ErrLed means that another sweeper has taken the leadership.
+var ErrLed = errors.New("sweep: another sweeper leads")
+
+// ErrBehind means that Lead and Learn must be called before more is published.
 var ErrBehind = errors.New("sweep: events of another sweeper must be learned first")
 
 // ErrReset means that events may be gone, as after a restore of an older copy: the next Learn yields all again.
@@ -86,6 +98,7 @@ type Mark struct {
 	New             int       // events since the mark before
 	Order           Order     // of the list
 	Scanned         int       // rows from the first on at which the scan has arrived
+	Anchor          []uint64  // keys of the rows of the first page, at most 100
 }
 
 // Swept says what is known after a sweep.

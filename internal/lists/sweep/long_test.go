@@ -55,6 +55,9 @@ func (l *longList) Earlier(Row[int]) []ID { return nil }
 // counter is a sink that counts what is published.
 type counter struct{ stored int }
 
+func (*counter) Lead(context.Context) error        { return nil }
+func (*counter) Led(context.Context) (bool, error) { return false, nil }
+func (*counter) Resign()                           {}
 func (*counter) Learn(context.Context) iter.Seq2[Stored, error] {
 	return func(func(Stored, error) bool) {}
 }

@@ -98,6 +98,7 @@ func (s *Sweeper[T]) Run(ctx context.Context) error {
 	s.init()
 	begin := func() *run[T] { return &run[T]{Sweeper: s, publisher: newPublisher(s.List, s.Sink)} }
 	r := begin()
+	defer s.Sink.Resign()
 	failures, idle := 0, s.Interval
 	for ctx.Err() == nil {
 		began := time.Now()

@@ -183,14 +183,16 @@ func (l *list) listing() []*row {
 
 // store is a stream of events in memory; sink is one sweeper's view of it.
 type store struct {
-	mu      sync.Mutex
-	events  []Stored
-	dropped int // events that have aged out
-	leader  int
-	marks   []Mark
-	last    time.Time     // when the last event was stored
-	age     time.Duration // of the oldest event that is kept; 0: all are
-	told    map[ID]int
+	mu        sync.Mutex
+	events    []Stored
+	dropped   int // events that have aged out
+	turns     int
+	leader    *sink // which had the last turn
+	answering map[*sink]struct{}
+	marks     []Mark
+	last      time.Time     // when the last event was stored
+	age       time.Duration // of the oldest event that is kept; 0: all are
+	told      map[ID]int
 }
 
 func (s *store) expire() {
@@ -205,7 +207,9 @@ func (s *store) expire() {
 
 type sink struct {
 	*store
-	leader, next int
+	led          bool // since it resigned or lost the leadership
+	paused       bool
+	turn, next   int
 	crash        func() bool // called before each event is stored; true: the process dies
 	stop         context.CancelFunc
 	pages        []int // events of each Publish
@@ -218,13 +222,56 @@ type sink struct {
 
 var errCrash = errors.New("the process died")
 
+func (d *sink) Lead(context.Context) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.led && d.leader != d {
+		d.resign()
+		return ErrLed
+	}
+	d.turns++
+	d.leader, d.turn, d.led = d, d.turns, true
+	if d.answering == nil {
+		d.answering = map[*sink]struct{}{}
+	}
+	d.answering[d] = struct{}{}
+	return nil
+}
+
+func (d *sink) Led(context.Context) (bool, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.led {
+		lost := d.leader != d
+		if lost {
+			d.resign()
+		}
+		return lost, nil
+	}
+	for other := range d.answering {
+		if !other.paused {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+func (d *sink) Resign() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.resign()
+}
+
+func (d *sink) resign() {
+	delete(d.answering, d)
+	d.led, d.turn = false, 0
+}
+
 func (d *sink) Learn(context.Context) iter.Seq2[Stored, error] {
 	return func(yield func(Stored, error) bool) {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		d.expire()
-		d.store.leader++
-		d.leader = d.store.leader
 		for d.next = max(d.next, d.dropped); d.next < d.dropped+len(d.events); d.next++ {
 			if !yield(d.events[d.next-d.dropped], nil) {
 				return
@@ -278,7 +325,7 @@ func (d *sink) Publish(_ context.Context, rows []Row[int]) func() (int, error) {
 func (d *sink) append(f func()) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.leader != d.store.leader {
+	if d.turn == 0 || d.turn != d.turns {
 		return ErrBehind
 	}
 	if d.crash != nil && d.crash() {

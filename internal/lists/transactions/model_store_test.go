@@ -33,10 +33,14 @@ func (s *stream) poller(left int, kill func()) *poller {
 		matched: s.matched}
 }
 
+func (p *poller) Lead(ctx context.Context) error {
+	time.Sleep(5 * time.Millisecond)
+	return p.Poller.Lead(ctx)
+}
+
 func (p *poller) Learn(context.Context) iter.Seq2[Learned, error] {
 	return func(yield func(Learned, error) bool) {
-		time.Sleep(5 * time.Millisecond)
-		for _, m := range p.Lead() {
+		for _, m := range p.News() {
 			if !yield(Learned{idOf(*m.Event), m.Event.State, m.At}, nil) {
 				return
 			}

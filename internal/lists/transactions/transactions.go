@@ -26,13 +26,16 @@ import (
 	"errand/pkg/messages"
 )
 
-// Store stores events and lists those that were stored. One poller at a time has the leadership; any other may take it.
+// Store stores events and lists those that were stored. Lead, Led, Resign and Publish are sweep.Sink's.
 type Store interface {
-	// Learn takes the leadership and yields the events stored by any poller since the last call; at first all that are kept.
+	Lead(ctx context.Context) error
+	Led(ctx context.Context) (bool, error)
+	Resign()
+	// Learn yields the events that were stored, by any poller, since the last call; the first time all that are kept.
 	Learn(ctx context.Context) iter.Seq2[Learned, error]
 	// Kept returns since when all events are kept; zero if none was ever dropped.
 	Kept(ctx context.Context) (time.Time, error)
-	// Publish begins to store events, as sweep.Sink.Publish does.
+	// Publish begins to store events.
 	Publish(ctx context.Context, events []messages.Event) (wait func() (stored int, err error))
 	// Mark stores how far the list was published; LastMark returns the last one, or a zero one.
 	Mark(ctx context.Context, m sweep.Mark) error
@@ -121,7 +124,16 @@ func (l *List) learned(status messages.State) {
 	}
 }
 
-// Learn takes the leadership, and brings what is known of order numbers up to date.
+// Lead takes the leadership.
+func (l *List) Lead(ctx context.Context) error { return l.Store.Lead(ctx) }
+
+// Led reports whether another poller says that it leads.
+func (l *List) Led(ctx context.Context) (bool, error) { return l.Store.Led(ctx) }
+
+// Resign gives the leadership up.
+func (l *List) Resign() { l.Store.Resign() }
+
+// Learn brings what is known of order numbers up to date.
 func (l *List) Learn(ctx context.Context) iter.Seq2[sweep.Stored, error] {
 	return func(yield func(sweep.Stored, error) bool) {
 		l.Times.Learn(ctx)

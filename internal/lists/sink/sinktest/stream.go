@@ -18,7 +18,9 @@ type Stream[T any] struct {
 	gone   uint64        // messages that were dropped
 	kept   []Message[T]
 	last   time.Time // when the last one was stored
-	leader uint64    // sequence of the last change of leadership
+	turn   uint64    // sequence of the last change of leadership
+	leader *process  // which made it
+	answer map[*process]struct{}
 }
 
 // Message is an event of a poller, what somebody else stored, or, without either, a change of leadership.
@@ -59,19 +61,82 @@ type Poller[T any] struct {
 	Kill   func()
 	Stored func(messages.Event) // called with each event
 
-	token, learned uint64
+	process
+}
+
+// process is what others see of a poller.
+type process struct {
+	left    *int
+	paused  bool
+	led     bool   // it has led since it resigned or lost the leadership
+	token   uint64 // of its leadership; 0 when there is none
+	learned uint64 // sequence up to which it learned
 }
 
 // ErrKilled is what a process meets that was killed.
 var ErrKilled = errors.New("the process was killed")
 
-// Lead takes the leadership, and gives the events but watermarks that were stored since the poller had it last.
-func (p *Poller[T]) Lead() (events []Message[T]) {
+// Lead takes the leadership.
+func (p *Poller[T]) Lead(context.Context) error {
 	p.Mu.Lock()
 	defer p.Mu.Unlock()
-	news, _ := p.After(p.learned)
-	p.leader = p.Put(nil, nil)
-	p.token, p.learned = p.leader, p.leader
+	if p.led && p.leader != &p.process {
+		p.resign()
+		return sweep.ErrLed
+	}
+	p.turn, p.leader = p.Put(nil, nil), &p.process
+	p.token, p.led, p.left = p.turn, true, &p.Left
+	if p.answer == nil {
+		p.answer = map[*process]struct{}{}
+	}
+	p.answer[&p.process] = struct{}{}
+	return nil
+}
+
+// Led is that of the sink.
+func (p *Poller[T]) Led(context.Context) (bool, error) {
+	p.Mu.Lock()
+	defer p.Mu.Unlock()
+	if p.led {
+		lost := p.leader != &p.process
+		if lost {
+			p.resign()
+		}
+		return lost, nil
+	}
+	for other := range p.answer {
+		if *other.left != 0 && !other.paused {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// Resign gives the leadership up.
+func (p *Poller[T]) Resign() {
+	p.Mu.Lock()
+	defer p.Mu.Unlock()
+	p.resign()
+}
+
+func (p *Poller[T]) resign() {
+	delete(p.answer, &p.process)
+	p.led, p.token = false, 0
+}
+
+// Pause stops a process, as others see it, or lets it go on.
+func (p *Poller[T]) Pause(paused bool) {
+	p.Mu.Lock()
+	defer p.Mu.Unlock()
+	p.paused = paused
+}
+
+// News returns the events but watermarks that were stored since the poller called it last.
+func (p *Poller[T]) News() (events []Message[T]) {
+	p.Mu.Lock()
+	defer p.Mu.Unlock()
+	var news []Message[T]
+	news, p.learned = p.After(p.learned)
 	for _, m := range news {
 		if m.Event != nil && m.Event.State != messages.Marked {
 			events = append(events, m)
@@ -89,7 +154,7 @@ func (p *Poller[T]) Store(events ...messages.Event) (stored int, err error) {
 		case p.Left == 0:
 			p.Kill()
 			return stored, ErrKilled
-		case p.token != p.leader:
+		case p.token == 0 || p.token != p.turn:
 			return stored, sweep.ErrBehind
 		}
 		p.Left--
