@@ -91,8 +91,8 @@ func ours() (subjects []string) {
 	for _, user := range users {
 		subjects = append(subjects, "_INBOX_"+user+".victim")
 	}
-	return append(subjects, "mail.log.turn", "mail.log.requested", "mandate.callback.received.victim", "audit.redrive.olga.r",
-		"audit.redrive.ben.r", "dead.mail.send.requested", "events.service.MAIL_EVENTS", "events.subscriber.MAIL_EVENTS",
+	return append(subjects, "mail.log.turn", "errand.leader.mail.log", "mail.log.requested", "mandate.callback.received.victim",
+		"audit.redrive.olga.r", "audit.redrive.ben.r", "dead.mail.send.requested", "events.service.MAIL_EVENTS", "events.subscriber.MAIL_EVENTS",
 		"$O.lists.C.x", "$O.lists.M.x", "_INBOX.victim", "_R_.victim")
 }
 

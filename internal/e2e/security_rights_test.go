@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"errand/internal/bus"
+	"errand/internal/lists/sink"
 	"errand/internal/sandbox/devkit/devtest"
 )
 
@@ -51,6 +52,11 @@ var acts = []act{
 	{what: "publish how far a message is", publish: "mail.delivery.summary.r1", may: []string{"log-poller"}},
 	{what: "settle what is uncertain of a message", publish: "mail.send.resolved.r1", may: []string{"log-poller"}},
 	{what: "become the active publisher", publish: "mail.log.turn", may: []string{"log-poller"}},
+	{what: "ask which log poller leads", publish: "errand.leader.mail.log", may: []string{"log-poller"}},
+	{what: "say that it is the log poller that leads", listen: "errand.leader.mail.log", may: []string{"log-poller"}},
+	{what: "ask which transaction poller leads", publish: "errand.leader.mandate.transactions", may: []string{"transaction-poller"}},
+	{what: "say that it is the transaction poller that leads", listen: "errand.leader.mandate.transactions",
+		may: []string{"transaction-poller"}},
 	{what: "publish an approval", publish: "mandate.application.approved.r1", may: []string{"transaction-poller"}},
 	{what: "publish a deduction", publish: "mandate.deduction.failed.unmatched", may: []string{"transaction-poller"}},
 	{what: "say how far the transaction list is published", publish: "mandate.transactions.watermark", may: []string{"transaction-poller"}},
@@ -238,4 +244,34 @@ func (a act) try(nc *nats.Conn) error {
 		return err
 	}
 	return nil
+}
+
+// Replicas of a poller hear each other, and nobody else who says that it leads.
+func TestOnlyAPollerSaysThatItLeads(t *testing.T) {
+	parallel(t)
+	n := securedServer(t)
+	must(t, devtest.Provision(t.Context(), connect(t, n.URL)))
+	for _, user := range []string{"service", "mail-consumer"} {
+		nc, _ := connectAs(t, n.URL, user)
+		_, err := nc.Subscribe("errand.leader.mail.log", func(m *nats.Msg) { _ = m.Respond(nil) })
+		must(t, err)
+		must(t, nc.FlushTimeout(5*time.Second))
+	}
+	open := func() *sink.Deliveries {
+		nc, js := connectAs(t, n.URL, "log-poller")
+		p, err := bus.NewPublisher(nc)
+		must(t, err)
+		return sink.New(js, p, "/errand/test")
+	}
+	leader, standby := open(), open()
+	leads := func(want bool) {
+		t.Helper()
+		led, err := standby.Led(t.Context())
+		errorIf(t, led != want || err != nil, "a poller leads: %t, %v, want %t", led, err, want)
+	}
+	leads(false)
+	must(t, leader.Lead(t.Context()))
+	leads(true)
+	leader.Resign()
+	leads(false)
 }

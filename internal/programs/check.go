@@ -161,7 +161,7 @@ func withoutIDs(subject string) string {
 		tokens = append(tokens[:1], ">")
 	case !strings.HasPrefix(subject, "$"):
 		for i := 3; i < len(tokens); i++ {
-			if tokens[0] != "dead" {
+			if tokens[0] != "dead" && tokens[0] != "errand" {
 				tokens[i] = "*"
 			}
 		}
