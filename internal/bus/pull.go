@@ -205,7 +205,7 @@ func (p *inbox) ask(ctx context.Context, what []byte, n int, take func(*Request)
 // listen prepares for the answers to a request.
 func (p *inbox) listen(ctx context.Context) (err error) {
 	if p.status == nil {
-		p.status = p.nc.StatusChanged(nats.CONNECTED, nats.RECONNECTING)
+		p.status = p.nc.StatusChanged(nats.CONNECTED, nats.RECONNECTING, nats.CLOSED)
 	}
 	if !p.nc.IsConnected() { // a request would be sent twice
 		select {

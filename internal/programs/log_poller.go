@@ -70,7 +70,7 @@ func (p *LogPoller) Run(ctx context.Context) error {
 	s := &sweep.Sweeper[mail.Entry]{List: log, Sink: log, Policy: p.policy(), Logger: r.log, Lag: r.metrics.readThrough,
 		Settings: sweep.Settings{Name: "email service (logs)", Interval: p.Interval, Limit: p.Limit, Overlap: p.Overlap, Since: since}}
 	r.ready.add(s.Fault)
-	return r.work(ctx, p.ShutdownGrace, func(ctx, _ context.Context) error { return s.Run(ctx) })
+	return r.work(ctx, p.ShutdownGrace, r.poll(s.Run))
 }
 
 // warnOnce warns once that a record has keys that anybody can make.

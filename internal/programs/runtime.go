@@ -129,12 +129,20 @@ func (r *runtime) background(ctx context.Context, work func(context.Context)) {
 
 var errGrace = errors.New("SHUTDOWN_GRACE ended before everything in flight had finished; requests that had not will be delivered again")
 
-// work runs all runs until ctx ends and what is in flight is settled, or the grace period ends. If one fails, all stop.
+// work runs all runs until ctx ends and what is in flight is settled, or the grace period ends. If one fails, all stop. Shortly
+// after the grace it closes the connection, which ends every wait for NATS.
 func (r *runtime) work(ctx context.Context, grace time.Duration, runs ...func(ctx, hard context.Context) error) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	hard, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
+	ended, finish := context.WithCancel(context.WithoutCancel(ctx))
+	defer finish()
+	context.AfterFunc(hard, func() {
+		if retry.Pause(ended, retry.LastNaks) {
+			r.nc.Close()
+		}
+	})
 	r.ready.started()
 	r.log.Info().Msg("ready")
 	errs := make(chan error, len(runs))
@@ -169,6 +177,20 @@ func (r *runtime) work(ctx context.Context, grace time.Duration, runs ...func(ct
 		r.log.Info().Msg("stopped, nothing is left in flight")
 	}
 	return errors.Join(failed...)
+}
+
+// poll is the run of a poller. What it has under way is only cheaper to finish than to learn again: it does not wait for that
+// without a connection, nor beyond the grace.
+func (r *runtime) poll(run func(context.Context) error) func(ctx, hard context.Context) error {
+	return func(ctx, hard context.Context) error {
+		defer context.AfterFunc(hard, r.nc.Close)()
+		defer context.AfterFunc(ctx, func() {
+			if !r.nc.IsConnected() {
+				r.nc.Close()
+			}
+		})()
+		return run(ctx)
+	}
 }
 
 // close releases what the program holds, the last one first.

@@ -73,7 +73,6 @@ func (p *TransactionPoller) Run(ctx context.Context) error {
 	lookUps := &transactions.LookUps{List: list, Upstream: api, Policy: p.policy(), Events: store, Logger: r.log,
 		Publish: s.Publish, ReadLately: s.ReadLately, LookedUp: r.metrics.transactions.lookedUp}
 	r.ready.add(s.Fault)
-	return r.work(ctx, p.ShutdownGrace,
-		func(ctx, _ context.Context) error { return s.Run(ctx) },
-		func(ctx, _ context.Context) error { lookUps.Run(ctx); return nil })
+	return r.work(ctx, p.ShutdownGrace, r.poll(s.Run),
+		r.poll(func(ctx context.Context) error { lookUps.Run(ctx); return nil }))
 }

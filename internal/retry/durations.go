@@ -33,6 +33,7 @@ const (
 	Newer           = 10 * time.Second       // how long a request is deferred that only a newer program may understand
 	Nak             = 10 * time.Millisecond  // the shortest deferral, of a request that is due already
 	MissingConsumer = time.Second            // the pause between two looks for a missing queue
+	LastNaks        = 500 * time.Millisecond // how long after its grace a program may take to give back what is in flight
 	NotConnected    = 100 * time.Millisecond // the pause between two checks of the connection to NATS
 	Reconnect       = 500 * time.Millisecond // the pause between two tries to reach a server of NATS
 	JetStreamStarts = 10 * time.Second       // for how long a server without JetStream may still be starting
