@@ -51,7 +51,10 @@ const leadTries = 10
 // leads notes the turn, and answers from now on. sweep.ErrReset: the stream lost some of what it had.
 func (s *Store) leads(turn uint64) (err error) {
 	if s.answers == nil {
-		s.answers, err = s.js.Conn().Subscribe(s.leader(), func(m *nats.Msg) { _ = m.Respond([]byte(s.writer)) })
+		nc := s.js.Conn()
+		if s.answers, err = nc.Subscribe(s.leader(), func(m *nats.Msg) { _ = m.Respond(nil) }); err == nil {
+			err = nc.FlushTimeout(retry.Answer)
+		}
 		if err != nil {
 			return fmt.Errorf("sink: answer who leads: %w", err)
 		}
