@@ -171,14 +171,14 @@ var (
 		{"properties", append(object{
 			{"ce-specversion", object{{"const", "1.0"}}},
 			{"ce-id", header("The same whenever the same event is published again.")},
-			{"ce-source", header("The program.")},
+			{"ce-source", header("The program. Deliveries have no ce-specversion, ce-source, ce-subject and ce-time.")},
 			{"ce-type", header("The subject without the id.")},
 			{"ce-subject", header("The request id.")},
 			{"ce-time", object{{"type", "string"}, {"format", "date-time"}, {"description", "When it happened."}}},
 			{"content-type", object{{"const", "application/json"}}},
 			{"Errand-Recipient", header("Of a delivery: the batch and the recipient.")},
 		}, trace...)},
-		{"required", []string{"ce-specversion", "ce-id", "ce-source", "ce-type", "content-type"}},
+		{"required", []string{"ce-id", "ce-type", "content-type"}},
 	}
 	deadLetterHeaders = object{
 		{"type", "object"},

@@ -54,7 +54,8 @@ func (e Event) RequestID() string {
 // dst; other headers in dst are left alone. id is the ce-id and must be the same
 // whenever the same event is published again; a caller that wants it for a Nats-Msg-Id too
 // sets that. ce-subject and ce-time are left out where the event has no
-// request or no time. Values never hold control characters.
+// request or no time. Of deliveries, written by the thousand, only ce-id, ce-type
+// and the content type are set. Values never hold control characters.
 func (e Event) Headers(dst map[string][]string, source, id string) {
 	values := make([]string, 0, 7)
 	set := func(name, value string) {
@@ -62,11 +63,14 @@ func (e Event) Headers(dst map[string][]string, source, id string) {
 		n := len(values)
 		dst[name] = values[n-1 : n : n]
 	}
-	set("ce-specversion", "1.0")
 	set("ce-id", id)
-	set("ce-source", source)
 	set("ce-type", e.Type())
 	set("content-type", "application/json")
+	if e.Operation == Delivery {
+		return
+	}
+	set("ce-specversion", "1.0")
+	set("ce-source", source)
 	if request := e.RequestID(); request != "" {
 		set("ce-subject", request)
 	}

@@ -145,6 +145,15 @@ func TestHeadersAreCloudEventsInBinaryMode(t *testing.T) {
 	}
 }
 
+func TestDeliveriesHaveFewHeaders(t *testing.T) {
+	got := map[string][]string{}
+	Event{Delivery, Bounced, "m-1", &DeliveryBody{Common: Common{At: Time{time.Now()}}}}.Headers(got, "/log-poller", "e-1")
+	want := map[string][]string{"ce-id": {"e-1"}, "ce-type": {"mail.delivery.bounced"}, "content-type": {"application/json"}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 func TestHeadersHoldNoLineBreaks(t *testing.T) {
 	got := map[string][]string{}
 	Event{Operation: "a\nb", State: "c\rd", ID: "e\r\nf"}.Headers(got, "g\r\nh", "i\nj")

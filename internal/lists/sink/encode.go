@@ -12,9 +12,6 @@ import (
 	"errand/pkg/messages"
 )
 
-// headers is how many an event has; beyond 14 a map takes twice the memory.
-const headers = 14
-
 // roomForHeaders is more than an event's headers take.
 const roomForHeaders = 4 << 10
 
@@ -49,7 +46,7 @@ func (c *encoder) encode(e messages.Event) (*nats.Msg, error) {
 	}
 	m := &c.message
 	if m.Header == nil {
-		m.Header = make(nats.Header, headers)
+		m.Header = nats.Header{}
 	}
 	clear(m.Header)
 	m.Subject, m.Reply, m.Data = e.Subject(), "", c.body
