@@ -1,8 +1,9 @@
 package deliveries
 
 import (
+	"hash/maphash"
+	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"errand/pkg/messages"
@@ -20,48 +21,65 @@ type call struct {
 
 // calls holds recent calls with their recipients, their last states and their requests. The zero value is ready.
 type calls struct {
-	// max is the maximum size; 0 means no limit. Beyond it the oldest requests, about a million recipients, are forgotten.
+	// max is the maximum size; 0 means no limit. Beyond it the oldest requests are forgotten.
 	max int
 
 	generations []*generation // oldest first
-	size        int           // recipients, and what takes as much memory
+	size        int           // recipients; a request without any counts as one
+	dropped     int           // of them, because there were too many
+	steps       int           // recipients that were looked at for rows
 }
 
-// What takes as much memory as this many recipients, each about 45 bytes.
-const (
-	requestCost = 4
-	batchCost   = 2
-)
+var seed = maphash.MakeSeed()
 
-// generation is a part of the requests that is forgotten at once. A request's batches are all in one.
+// generation is a part of the requests that is forgotten at once. A request's batches are all in one. There are millions:
+// they are kept in slices without pointers, which take less memory and are not scanned by the collector.
 type generation struct {
-	requests   map[string]*request
+	requests   []request
+	ids        []byte // of requests
 	batches    []batch
 	recipients []recipient
-	heads      map[messages.Key]uint32 // the last recipient with an address, plus one
-	groups     map[uint64]*group       // of ambiguous rows
-	size       int
-	first      time.Time // of its first request
-	last       int64     // the latest end of its calls, milliseconds since 1970
+
+	byID      table // requests
+	byAddress table // the last recipient with an address
+	busy      map[messages.Key]*busy
+	others    map[[2]uint32]uint32 // batches but the first, plus one, by the id and the number
+	several   map[uint32][]span    // the calls of a batch that has several
+	rows      map[uint64]held      // that may change, or are being stored, by their ids
+	more      map[uint32][]uint32  // rows of a recipient but the first
+
+	size    int
+	first   time.Time // of its first request
+	last    int64     // the latest end of its calls, milliseconds since 1970
+	longest int64     // the longest call, milliseconds
 }
 
 const (
-	maxGeneration  = 1 << 20 // maximum size
+	maxGeneration  = 1 << 18 // maximum size
 	generationSpan = 24 * time.Hour
 )
 
-// request is a mail.send request and what is known about it.
+// request is a mail.send request and what is known about it. Times are milliseconds since 1970.
 type request struct {
-	id         string
-	at         int64          // of its last event, milliseconds since 1970
-	batches    int32          // as it was started with; 0 if unknown
-	recipients int32          // likewise
-	accepted   int32          // recipients accepted according to the events so far
-	one        uint32         // its first batch in the generation, plus one; 0 if unknown
-	others     map[int]uint32 // its other batches, by number
+	at         int64  // of its last event
+	opened     int64  // when it was started or reopened last
+	reported   int64  // when the last summary was stored
+	note       uint64 // hash of that one's NoteOf; 0 if there is none
+	id         uint32 // where it begins in ids
+	first      uint32 // its first batch in the generation, plus one; 0 if unknown
+	last       uint32 // the highest number of its batches
+	batches    int32  // as it was started with; 0 if unknown
+	recipients int32  // likewise
+	accepted   int32  // recipients accepted according to the events so far
+	length     uint8  // of its id
 	ended      ending
-	reported   reported
+	final      bool // the last summary was final
+	erased     bool
+	counted    bool // by its recipients
 }
+
+// summedUp reports whether the request has its final summary: one from before it was opened again is not.
+func (r *request) summedUp() bool { return r.final && r.reported >= r.opened }
 
 type ending uint8
 
@@ -71,100 +89,157 @@ const (
 	ended
 )
 
-// reported is the last summary that was published.
-type reported struct {
-	note  uint64 // hash of its NoteOf; 0 if there is none
-	at    int64  // milliseconds since 1970
-	final bool
-}
-
 type batch struct {
-	request  *request
+	from     messages.Key
+	only     [1]span // if it has one call
+	request  uint32
 	number   int32
 	first    int32  // index of its first recipient in the request
 	start    uint32 // its first recipient
 	count    uint32
 	secret   uint32
-	accepted bool // certainly, with all its recipients
-	from     messages.Key
-	spans    []span // the calls that may have been accepted
+	calls    uint8 // 0 or 1; otherwise they are in several
+	accepted bool  // certainly, with all its recipients
 }
 
 // span is in milliseconds since 1970. A call of unknown fate is open: the upstream may accept it long after the caller left.
 type span struct {
-	begin, end int64
-	open       bool
+	begin int64
+	long  uint32
+	open  bool
 }
 
-func (s *span) endBy(end int64) { s.end = max(s.begin, min(s.end, end)) }
+func (s *span) end() int64 { return s.begin + int64(s.long) }
+
+func (s *span) endBy(end int64) { s.long = uint32(max(0, min(int64(s.long), end-s.begin))) }
+
+// spans are the calls of a batch that may have been accepted.
+func (g *generation) spans(b uint32) []span {
+	if all, ok := g.several[b]; ok {
+		return all
+	}
+	return g.batches[b].only[:g.batches[b].calls]
+}
+
+func (g *generation) setSpans(b uint32, all []span) {
+	if len(all) > 1 {
+		g.several[b] = all
+		return
+	}
+	to := &g.batches[b]
+	to.calls = uint8(copy(to.only[:], all))
+	delete(g.several, b)
+}
 
 // add adds a call and its recipients, in order. When a batch is called again, the recipients may be left out. The calls
 // of a batch must be added in the order in which they were made: one begins after the previous one has ended.
 func (x *calls) add(c call, recipients []messages.Key) {
-	g, r := x.request(c.request, c.begin)
-	begin := c.begin.UnixMilli()
+	g, n := x.request(c.request, c.begin)
+	r, begin := &g.requests[n], c.begin.UnixMilli()
 	r.at = max(r.at, begin)
-	s := span{begin: begin, end: max(begin, c.end.UnixMilli()), open: true}
-	g.last = max(g.last, s.end)
+	s := span{begin: begin, long: uint32(min(max(0, c.end.UnixMilli()-begin), math.MaxUint32)), open: true}
+	g.last, g.longest = max(g.last, s.end()), max(g.longest, int64(s.long))
+	old, known := g.batch(r, c.batch)
 	var spans []span
-	if b := g.batch(r, c.batch); b != nil {
-		if n := len(b.spans); n > 0 {
-			b.spans[n-1].endBy(begin)
+	if known {
+		if spans = slices.Clone(g.spans(old)); len(spans) > 0 {
+			spans[len(spans)-1].endBy(begin)
 		}
-		if len(recipients) == 0 || g.isOf(b, c, recipients) {
-			b.spans = append(b.spans, s)
+		if len(recipients) == 0 || g.isOf(old, c, recipients) {
+			g.setSpans(old, append(spans, s))
+			for i := range g.of(old) {
+				g.insert(g.batches[old].start+uint32(i), s)
+			}
 			return
 		}
-		spans, b.spans = b.spans, nil // a correction has others, or another sender
 	}
-	g.batches = append(g.batches, batch{request: r, number: int32(c.batch), first: int32(c.first), start: uint32(len(g.recipients)),
-		count: uint32(len(recipients)), from: c.from, secret: c.secret, spans: append(spans, s)})
-	number := uint32(len(g.batches))
+	r.last = max(r.last, uint32(c.batch))
+	b := uint32(len(g.batches))
+	g.batches = append(g.batches, batch{request: n, number: int32(c.batch), first: int32(c.first), start: uint32(len(g.recipients)),
+		count: uint32(len(recipients)), from: c.from, secret: c.secret})
+	perhaps := known && g.mayBeOf(old, c, len(recipients))
+	if !perhaps { // a correction: what it corrects had no effect
+		spans = nil
+	}
+	g.setSpans(b, append(spans, s))
 	if c.batch == 1 {
-		r.one = number
+		r.first = b + 1
 	} else {
-		if r.others == nil {
-			r.others = map[int]uint32{}
-		}
-		r.others[c.batch] = number
+		g.others[[2]uint32{r.id, uint32(c.batch)}] = b + 1
 	}
 	for _, key := range recipients {
-		g.recipients = append(g.recipients, recipient{batch: number - 1, previous: g.heads[key]})
-		g.heads[key] = uint32(len(g.recipients))
+		g.addRecipient(key, b)
 	}
-	x.grow(g, len(recipients)+batchCost)
+	if known {
+		g.replace(old, b, perhaps)
+	}
+	size := len(recipients)
+	if !r.counted { // it was one
+		r.counted = true
+		size--
+	}
+	x.grow(g, size)
 }
 
-// isOf reports whether a batch has this sender and these recipients, as far as their keys can be compared.
-func (g *generation) isOf(b *batch, c call, recipients []messages.Key) bool {
-	if b.secret != c.secret {
-		return int(b.count) == len(recipients)
-	}
-	if b.from != c.from || int(b.count) != len(recipients) {
-		return false
-	}
-	for i, key := range recipients {
-		n := g.heads[key]
-		for n > 0 && n-1 != b.start+uint32(i) {
-			n = g.recipients[n-1].previous
-		}
-		if n == 0 {
-			return false
-		}
-	}
-	return true
+// isOf reports whether a batch has this sender and these recipients.
+func (g *generation) isOf(b uint32, c call, recipients []messages.Key) bool {
+	of := &g.batches[b]
+	return of.secret == c.secret && of.from == c.from &&
+		slices.EqualFunc(g.of(b), recipients, func(r recipient, key messages.Key) bool { return r.address == key })
 }
 
-// request returns a request, which it adds if it is unknown.
-func (x *calls) request(id string, at time.Time) (*generation, *request) {
-	if g, r := x.find(id); r != nil {
-		return g, r
+// mayBeOf reports whether a batch may have the recipients of a call, whose keys cannot be compared.
+func (g *generation) mayBeOf(b uint32, c call, recipients int) bool {
+	of := &g.batches[b]
+	return of.count == 0 || of.secret != c.secret && int(of.count) == recipients
+}
+
+// replace removes a batch in favour of another; what is known of its recipients is kept if they are the same.
+func (g *generation) replace(old, by uint32, same bool) {
+	g.setSpans(old, nil)
+	was, is := g.of(old), g.of(by)
+	start, offset := g.batches[old].start, g.batches[by].start-g.batches[old].start
+	for i := range was {
+		if same {
+			is[i].state = was[i].state
+		}
+		was[i].state = state{}
+	}
+	for id, h := range g.rows {
+		if h.recipient-start >= uint32(len(was)) { // also if it is less
+			continue
+		}
+		if h.recipient += offset; same {
+			g.rows[id] = h
+		} else {
+			delete(g.rows, id)
+		}
+	}
+	for i := range uint32(len(was)) {
+		if same && g.more[start+i] != nil {
+			g.more[start+i+offset] = g.more[start+i]
+		}
+		delete(g.more, start+i)
+	}
+}
+
+// request returns the index of a request in its generation. It is added if it is unknown.
+func (x *calls) request(id string, at time.Time) (*generation, uint32) {
+	if g, n, ok := x.index(id); ok {
+		return g, n
 	}
 	g := x.current(at)
-	r := &request{id: strings.Clone(id)} // not the whole subject that it is a part of
-	g.requests[r.id] = r
-	x.grow(g, requestCost)
-	return g, r
+	n := uint32(len(g.requests))
+	g.requests = append(g.requests, request{id: uint32(len(g.ids)), length: uint8(len(id))})
+	g.ids = append(g.ids, id...)
+	g.byID.put(maphash.String(seed, id), n, func(n uint32) uint64 { return maphash.Bytes(seed, g.id(n)) })
+	x.grow(g, 1)
+	return g, n
+}
+
+func (g *generation) id(n uint32) []byte {
+	r := &g.requests[n]
+	return g.ids[r.id : r.id+uint32(r.length)]
 }
 
 // grow counts what was added, and forgets the oldest requests if it is too much.
@@ -172,6 +247,7 @@ func (x *calls) grow(g *generation, size int) {
 	g.size += size
 	x.size += size
 	for x.max > 0 && x.size > x.max && len(x.generations) > 1 {
+		x.dropped += x.generations[0].size
 		x.drop()
 	}
 }
@@ -179,14 +255,22 @@ func (x *calls) grow(g *generation, size int) {
 // current is the generation that new requests are added to.
 func (x *calls) current(at time.Time) *generation {
 	if n := len(x.generations); n > 0 {
-		if g := x.generations[n-1]; g.size < maxGeneration && at.Sub(g.first) < generationSpan {
+		g := x.generations[n-1]
+		if g.size < maxGeneration && at.Sub(g.first) < generationSpan {
 			return g
 		}
+		g.clip()
 	}
-	g := &generation{first: at, last: at.UnixMilli(), requests: map[string]*request{}, heads: map[messages.Key]uint32{},
-		groups: map[uint64]*group{}}
+	g := &generation{first: at, last: at.UnixMilli(), busy: map[messages.Key]*busy{}, others: map[[2]uint32]uint32{},
+		several: map[uint32][]span{}, rows: map[uint64]held{}, more: map[uint32][]uint32{}}
 	x.generations = append(x.generations, g)
 	return g
+}
+
+// clip frees the room for more.
+func (g *generation) clip() {
+	g.requests, g.ids, g.batches = slices.Clone(g.requests), slices.Clone(g.ids), slices.Clone(g.batches)
+	g.recipients = slices.Clone(g.recipients)
 }
 
 func (x *calls) drop() {
@@ -201,32 +285,38 @@ func (x *calls) forget(before time.Time) {
 	}
 }
 
-// find returns a request, or nil if it is unknown.
-func (x *calls) find(id string) (*generation, *request) {
+func (x *calls) index(id string) (*generation, uint32, bool) {
+	hash := maphash.String(seed, id)
 	for _, g := range slices.Backward(x.generations) {
-		if r := g.requests[id]; r != nil {
-			return g, r
+		if n, ok := g.byID.find(hash, func(n uint32) bool { return string(g.id(n)) == id }); ok {
+			return g, n, true
 		}
 	}
+	return nil, 0, false
+}
+
+// find returns a request, valid until the next is added, or nil if it is unknown.
+func (x *calls) find(id string) (*generation, *request) {
+	if g, n, ok := x.index(id); ok {
+		return g, &g.requests[n]
+	}
 	return nil, nil
 }
 
-func (g *generation) batch(r *request, number int) *batch {
-	at := r.others[number]
-	if number == 1 {
-		at = r.one
+func (g *generation) batch(r *request, number int) (b uint32, ok bool) {
+	at := r.first
+	if number != 1 {
+		at = g.others[[2]uint32{r.id, uint32(number)}]
 	}
-	if at == 0 {
-		return nil
-	}
-	return &g.batches[at-1]
+	return at - 1, at > 0
 }
 
-func (x *calls) findBatch(id string, number int) (*generation, *batch) {
-	if g, r := x.find(id); r != nil {
-		return g, g.batch(r, number)
+func (x *calls) findBatch(id string, number int) (g *generation, b uint32, ok bool) {
+	g, r := x.find(id)
+	if r != nil {
+		b, ok = g.batch(r, number)
 	}
-	return nil, nil
+	return g, b, ok
 }
 
 // fate is what is known of a call.
@@ -242,21 +332,26 @@ const (
 
 // close records that the call of a batch that was under way at a time ended then, and how.
 func (x *calls) close(request string, number int, at time.Time, f fate) {
-	_, b := x.findBatch(request, number)
-	if b == nil {
+	g, b, ok := x.findBatch(request, number)
+	if !ok {
 		return
 	}
-	b.accepted = b.accepted || f == accepted || f == repeated
-	end, i := at.UnixMilli(), len(b.spans)-1
-	for i >= 0 && b.spans[i].begin > end { // a later call
+	if f == accepted || f == repeated {
+		g.batches[b].accepted = true
+	}
+	spans := slices.Clone(g.spans(b))
+	end, i := at.UnixMilli(), len(spans)-1
+	for i >= 0 && spans[i].begin > end { // a later call
 		i--
 	}
 	switch {
 	case i < 0:
+		return
 	case f == refused:
-		b.spans = slices.Delete(b.spans, i, i+1)
+		spans = slices.Delete(spans, i, i+1)
 	default:
-		b.spans[i].endBy(end)
-		b.spans[i].open = b.spans[i].open && f != accepted && f != partly
+		spans[i].endBy(end)
+		spans[i].open = spans[i].open && f != accepted && f != partly
 	}
+	g.setSpans(b, spans)
 }

@@ -171,18 +171,18 @@ func TestOnlyRecipientsThatWereAcceptedAreSilent(t *testing.T) {
 	if got := silent(x, time.Hour); !slices.Equal(got, want) {
 		t.Errorf("silent: %q, want %q", got, want)
 	}
-	x.observe(place{"r1", 1, 0}, bounced, true)
+	x.observe(place{"r1", 1, 0}, 1, bounced, true)
 	x.markOverdue(place{"r1", 1, 0}) // learned again
-	if _, e := x.recipient(place{"r1", 1, 0}); e.status != bounced {
+	if e := stateAt(x, place{"r1", 1, 0}); e.status != bounced {
 		t.Errorf("it is %d, want %d", e.status, bounced)
 	}
 	x.markOverdue(place{"r2", 1, 0})
 	x.markOverdue(place{"r2", 2, 0})
-	x.observe(place{"r2", 1, 0}, unknown, true)
+	x.observe(place{"r2", 1, 0}, 2, unknown, true)
 	if got := silent(x, time.Hour); !slices.Equal(got, want[2:]) {
 		t.Errorf("silent: %q, want %q", got, want[2:])
 	}
-	if x.observe(place{"r2", 2, 0}, delivered, true) {
+	if x.observe(place{"r2", 2, 0}, 3, delivered, true) {
 		t.Error("a recipient of an unknown batch was observed")
 	}
 	for state, want := range map[messages.State]status{messages.Delivered: delivered, messages.Deferred: deferred, messages.Bounced: bounced,
@@ -207,14 +207,14 @@ func TestRequestsAreForgottenByGeneration(t *testing.T) {
 	if x.forget(start.Add(26 * time.Hour)); recipients(x) != 3 {
 		t.Error("a request is forgotten that made another call")
 	}
-	if _, b := x.findBatch("r", 2); b == nil || b.number != 2 {
+	if g, b, ok := x.findBatch("r", 2); !ok || g.batches[b].number != 2 {
 		t.Error("the second batch of a request is unknown")
 	}
 	if x.forget(start.Add(26*time.Hour + time.Millisecond)); recipients(x) != 0 || x.size != 0 {
 		t.Error("a request is not forgotten")
 	}
 
-	const size, cost = 1000, 1000 + batchCost + requestCost
+	const size, cost = 1000, 1000
 	const share = (maxGeneration + cost - 1) / cost // requests in a generation
 	keys := make([]messages.Key, size)
 	for i := range keys {

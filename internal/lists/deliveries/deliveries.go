@@ -9,10 +9,9 @@
 //	deliveries.go  the log as the list and the sink of a sweeper
 //	row.go         a row: its identity, state, times and event; reply.go reads the reply in it
 //	requests.go    reads what the mail consumer publishes about its requests and calls
-//	calls.go       recent calls; recipients.go what became of their recipients
+//	calls.go       recent calls; addresses.go by whom they were made to; recipients.go what became of these
 //	secrets.go     the secrets behind the keys of recipients
 //	match.go       a row's call, by the times of clock.go
-//	ambiguous.go   rows that may be of several calls, counted for all of them
 //	note.go        learns from events, whichever poller published them
 //	resolve.go     requests of unknown fate that rows prove to have been sent
 //	report.go      summaries, and overdue recipients
@@ -75,8 +74,6 @@ type Log struct {
 	dirty map[string]struct{}   // requests with counts that may have to be published
 	open  map[string]*unsettled // requests with batches of unknown fate
 
-	erased map[string]struct{} // requests whose recipients were erased since this poller began
-
 	since     time.Time     // requests were read since then; zero if all were
 	updated   time.Time     // when they were last read; zero if never
 	unmatched []StoredEvent // learned events about requests that are not known yet
@@ -92,7 +89,7 @@ var (
 
 // New makes a Log that knows nothing yet.
 func New(c Config) *Log {
-	l := &Log{Config: c, erased: map[string]struct{}{}}
+	l := &Log{Config: c}
 	l.forget()
 	return l
 }
@@ -125,12 +122,8 @@ func (l *Log) Page(ctx context.Context, number, limit int) (sweep.Page[mail.Entr
 
 // Earlier returns the states that a row may have been in before.
 func (l *Log) Earlier(r sweep.Row[mail.Entry]) (ids []sweep.ID) {
-	for _, state := range states[delivered:] {
-		if id := idOf(r.Item, state); id != r.ID {
-			ids = append(ids, id)
-		}
-	}
-	return ids
+	all := idsOf(r.ID, statusIn(statusOf(r.Item, parseReply(r.Item.Response))))
+	return slices.DeleteFunc(all[:], func(id sweep.ID) bool { return id == r.ID })
 }
 
 // Lead takes the leadership.
@@ -145,6 +138,7 @@ func (l *Log) Resign() { l.Store.Resign() }
 // Learn brings what is known about requests up to date.
 func (l *Log) Learn(ctx context.Context) iter.Seq2[sweep.Stored, error] {
 	return func(yield func(sweep.Stored, error) bool) {
+		l.calls.releaseUnstored() // they may have been stored, or their recipients' by others
 		if err := l.update(ctx); err != nil {
 			yield(sweep.Stored{}, err)
 			return
@@ -199,7 +193,13 @@ func (l *Log) Publish(ctx context.Context, rows []sweep.Row[mail.Entry]) func() 
 	now, offset := time.Now(), l.clock.offset()
 	events := make([]messages.Event, len(rows))
 	for i, r := range rows {
-		events[i] = l.eventFor(r, now, offset)
+		e, f := l.eventFor(r, now, offset)
+		if events[i] = e; f.in != nil { // a row after it cannot be of the same recipient
+			l.calls.take(f.in, f.at, r.Key, held{exact: f.Confidence == messages.MatchExact})
+		}
+		if l.Matched != nil {
+			l.Matched(f.Confidence)
+		}
 	}
 	wait := l.store(ctx, events)
 	return func() (int, error) {
@@ -230,25 +230,21 @@ func (l *Log) store(ctx context.Context, events []messages.Event) (wait func() (
 }
 
 // eventFor is the event about a row, under the request that it is of.
-func (l *Log) eventFor(listed sweep.Row[mail.Entry], now time.Time, offset time.Duration) messages.Event {
+func (l *Log) eventFor(listed sweep.Row[mail.Entry], now time.Time, offset time.Duration) (messages.Event, found) {
 	r := rowOf(listed.Item, now, offset)
+	r.id = listed.Key
 	l.Secrets.add(&r, listed.Item)
 	f := l.calls.match(r)
 	e := eventOf(listed.Item, listed.ID, now)
 	body := e.Body.(*messages.DeliveryBody)
-	n := rowNote{place: f.place, unsure: f.Confidence == messages.MatchUnique}
-	if f.Confidence == messages.MatchAmbiguous {
-		n.row, n.id = r, rowID(listed.Item)
+	body.Match = f.Match
+	if f.in == nil {
+		return e, f
 	}
-	if f.request != "" {
-		e.ID, body.RequestID = f.request, f.request
-	}
-	body.Match, body.Recipient = f.Match, n.String()
-	if _, gone := l.erased[f.request]; gone {
+	e.ID, body.RequestID = f.request, f.request
+	body.Recipient = rowNote{f.place, f.Confidence == messages.MatchUnique}.String()
+	if _, request := l.calls.find(f.request); request.erased {
 		body.Entry, body.Recipient = json.RawMessage("{}"), ""
 	}
-	if l.Matched != nil {
-		l.Matched(f.Confidence)
-	}
-	return e
+	return e, f
 }

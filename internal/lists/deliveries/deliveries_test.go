@@ -14,66 +14,6 @@ import (
 	"errand/pkg/messages"
 )
 
-// Two calls to one person in the same second: nobody can say which row is whose, but when both are delivered, both
-// requests have all they sent delivered. A poller that learns the rows from the events counts the same.
-func TestRowsThatAreAlikeAreCountedForAllOfTheirRequests(t *testing.T) {
-	const settled = "1 of 1: 1 delivered, 0 deferred, 0 bounced, 0 unknown, 0 queued, final true"
-	for name, c := range map[string]struct {
-		states  []messages.State
-		changes []messages.State // what the rows become
-		lost    bool             // one of the calls is of unknown fate
-		want    []string         // summaries of each request
-	}{
-		"one row":       {states: []messages.State{messages.Delivered}},
-		"two":           {states: []messages.State{messages.Delivered, messages.Delivered}, want: []string{settled}},
-		"three":         {states: []messages.State{messages.Delivered, messages.Delivered, messages.Delivered}},
-		"in two states": {states: []messages.State{messages.Delivered, messages.Bounced}},
-		"in one state at last": {states: []messages.State{messages.Delivered, messages.Deferred},
-			changes: []messages.State{messages.Delivered, messages.Delivered}, want: []string{settled}},
-		"one may not be sent": {states: []messages.State{messages.Delivered, messages.Delivered}, lost: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			inScenario(t, func(s *scenario) {
-				ids := []string{"first", "second"}
-				began := time.Now()
-				for i, id := range ids {
-					s.started(id, 1, 1)
-					s.consumer.put(messages.Log, messages.Sent, id+".1", &messages.SentBody{Common: messages.Common{RequestID: id, At: now()}, Batch: 1,
-						Count: 1,
-						Begin: messages.Time{Time: began}, Until: messages.Time{Time: began.Add(35 * time.Second)}, Keys: keysOf("x@example.test")})
-					if i == 1 && c.lost {
-						s.waits(id)
-					} else {
-						s.ends(id, messages.Accepted, 1, 1, 1)
-					}
-				}
-				time.Sleep(time.Second)
-				for i, state := range c.states {
-					s.row("x@example.test", time.Since(began), state)
-					if i == 0 {
-						s.run(30 * time.Second)
-					}
-				}
-				s.run(2 * time.Minute)
-				for i, state := range c.changes {
-					s.rows[i].state = state
-				}
-				s.run(5 * time.Minute)
-				s.run(5 * time.Minute)
-				for _, id := range ids {
-					if got := s.summaries(id); !slices.Equal(got, c.want) {
-						t.Errorf("summaries of %s: %q, want %q", id, got, c.want)
-					}
-				}
-				if n := len(s.eventsOf(messages.Delivery, messages.Delivered, "first")) +
-					len(s.eventsOf(messages.Delivery, messages.Delivered, "second")); n > 0 {
-					t.Errorf("%d rows are published as one of the requests'", n)
-				}
-			})
-		})
-	}
-}
-
 // One sweep publishes all summaries that are due, a thousand at once. When another poller
 // takes the leadership meanwhile, the next one publishes the others.
 func TestAllSummariesAreDueAfterOneSweep(t *testing.T) {

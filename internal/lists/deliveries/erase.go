@@ -17,8 +17,7 @@ func IDsOf(entry json.RawMessage) (ids []string) {
 	if json.Unmarshal(entry, &row) != nil || row.EnvelopeID == "" {
 		return nil
 	}
-	for _, state := range states[delivered:] {
-		id := idOf(mail.Entry{EnvelopeID: row.EnvelopeID, To: row.To}, state)
+	for _, id := range idsOf(idOf(mail.Entry{EnvelopeID: row.EnvelopeID, To: row.To}, unseen), unseen) {
 		ids = append(ids, hex.EncodeToString(id[:]))
 	}
 	return ids
@@ -26,7 +25,9 @@ func IDsOf(entry json.RawMessage) (ids []string) {
 
 // erase forgets what is to be reported of a request. Rows of its erased recipients are published without details.
 func (l *Log) erase(id string) {
-	l.erased[id] = struct{}{}
+	if _, r := l.calls.find(id); r != nil {
+		r.erased = true
+	}
 	delete(l.open, id)
 	delete(l.dirty, id)
 }

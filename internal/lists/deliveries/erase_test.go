@@ -49,10 +49,10 @@ func TestTheIDsOfARowAreThoseOfAllItsEvents(t *testing.T) {
 	t.Parallel()
 	e := mail.Entry{EnvelopeID: "19b77cfb4c0abcdef0", To: "ann@Example.test"}
 	ids := IDsOf(json.RawMessage(`{"to":"ann@Example.test","envelope_id":"19b77cfb4c0abcdef0","status":{}}`))
-	for _, state := range []messages.State{messages.Delivered, messages.Deferred, messages.Bounced, messages.Unknown} {
+	for state := delivered; state < statuses; state++ {
 		id := idOf(e, state)
 		if !slices.Contains(ids, hex.EncodeToString(id[:])) {
-			t.Errorf("the id of %s is not among %q", state, ids)
+			t.Errorf("the id of %d is not among %q", state, ids)
 		}
 	}
 	for _, row := range []string{"", "null", "{}", `{"to":"x"}`} {

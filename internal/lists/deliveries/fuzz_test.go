@@ -24,9 +24,9 @@ func FuzzRow(f *testing.F) {
 			return
 		}
 		row := mail.Entry{Raw: []byte(raw), EnvelopeID: envelope, To: to, Response: response, Delivered: delivered}
-		status := statusOf(row, parseReply(response))
+		status := statusIn(statusOf(row, parseReply(response)))
 		id := idOf(row, status)
-		if back, ok := sweep.ParseID(hex.EncodeToString(id[:])); !ok || back != id || idOf(row, status) != id || idOf(row, status+"x") == id {
+		if back, ok := sweep.ParseID(hex.EncodeToString(id[:])); !ok || back != id || idOf(row, status) != id || idOf(row, status^7) == id {
 			t.Fatalf("%+v: id %x, back %x", row, id, back)
 		}
 		if at := strings.LastIndexByte(to, '@') + 1; envelope != "" {
@@ -66,7 +66,7 @@ func FuzzEventID(f *testing.F) {
 
 // FuzzNote learns any note: what can be read means the same when it is written again.
 func FuzzNote(f *testing.F) {
-	for _, text := range []string{"", "1.0", "1.0?", "?a.b.1.2.3", "1.x", "?", "1", "-1.-1", "?1.0.1.0.1.0.1.2.3", "?1.2.3.4.5.6.7.8.9"} {
+	for _, text := range []string{"", "1.0", "1.0?", "1.x", "?", "1", "-1.-1", "1.0??"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

@@ -1,7 +1,9 @@
 package deliveries
 
 import (
+	"cmp"
 	"slices"
+
 	"time"
 
 	"errand/pkg/messages"
@@ -11,39 +13,51 @@ import (
 type found struct {
 	messages.Match
 	place // zero unless exact or unique
+
+	in *generation // nil unless exact or unique
+	at uint32      // the recipient in it
 }
 
 const (
 	// maxSkew is how far the upstream's clock may be off for a match, when it was measured.
 	maxSkew = int64(2 * time.Second / time.Millisecond)
-	// driftTime is the time in which an unset clock gains or loses one part of it at most: 100 ppm.
-	driftTime = 10_000
 	// maxLateness is how long after its end a call may still be accepted whose fate is unknown.
 	maxLateness = int64(15 * time.Minute / time.Millisecond)
 	// maxQueueTime is the maximum time from acceptance to a row: mail servers give up after five days (RFC 5321).
 	maxQueueTime = 5 * 24 * time.Hour
 )
 
-// match returns the call that a row belongs to.
+// match returns the call that a row belongs to. A row that was matched before stays where it is.
 //
 //   - exact: the message was accepted during one call, and during no other one even if
-//     the two clocks differ by the row's skew. Nothing else proves that a call was accepted.
-//   - unique: there is one possible call, but the message was accepted within the skew of it, or
+//     the two clocks differ by two seconds. Nothing else proves that a call was accepted.
+//   - unique: there is one possible request, but the message was accepted within two seconds of its call, or
 //     after a call of unknown fate, or at an unknown time, or perhaps in a call of another sender,
-//     whose bounces go to another address.
-//   - ambiguous: there are several possible calls.
+//     whose bounces go to another address, or in one that has another row.
+//   - ambiguous: there are several possible requests.
 func (x *calls) match(r row) found {
+	if g, h, ok := x.holds(r.id); ok {
+		return foundAt(g, h.recipient, h.exact)
+	}
 	c := x.candidates(r)
 	f := found{Match: messages.Match{Confidence: messages.MatchNone}}
-	if len(c.likely) > 1 {
-		f.Confidence, f.Candidates = messages.MatchAmbiguous, c.requests()
+	if len(c.requests) > 1 {
+		f.Confidence, f.Candidates = messages.MatchAmbiguous, c.requests[:min(len(c.requests), maxCandidates)]
+		slices.Sort(f.Candidates)
 	}
-	if len(c.likely) != 1 {
+	if len(c.requests) != 1 {
 		return f
 	}
-	only := c.likely[0]
-	f.Confidence, f.Batch, f.place = messages.MatchUnique, only.place.batch, only.place
-	if c.inside && (!c.rival || only.from != 0 && r.from.is(only.from)) {
+	best := slices.MinFunc(c.likely, candidate.compare)
+	from := best.generation.batches[best.batch].from
+	exact := best.inside && !c.several && (!c.rival || from != 0 && r.from.is(from))
+	return foundAt(best.generation, best.recipient, exact)
+}
+
+func foundAt(g *generation, i uint32, exact bool) found {
+	f := found{place: g.placeOf(i), in: g, at: i}
+	f.Confidence, f.Batch = messages.MatchUnique, f.place.batch
+	if exact {
 		f.Confidence = messages.MatchExact
 	}
 	return f
@@ -51,72 +65,86 @@ func (x *calls) match(r row) found {
 
 // candidates are the calls that a row can be of.
 type candidates struct {
-	likely []candidate
-	inside bool // it was accepted during one of them
-	rival  bool // it was accepted near a call of another sender
+	likely   []candidate // that have no other row
+	requests []string    // of these; not all, if there are too many
+	several  bool        // it may have been accepted in a call of another batch, which perhaps has a row
+	rival    bool        // it was accepted near a call of another sender
+
+	first candidate // that was possible
 }
 
 type candidate struct {
-	*batch
-	place place
-	calls int // of the batch
+	generation *generation
+	batch      uint32
+	recipient  uint32
+	inside     bool // it was accepted during a call of the batch
+}
+
+// compare puts first the batch that the message was accepted during, and recipients in their order.
+func (c candidate) compare(d candidate) int {
+	if c.inside != d.inside {
+		if c.inside {
+			return -1
+		}
+		return 1
+	}
+	return cmp.Or(cmp.Compare(c.generation.batches[c.batch].number, d.generation.batches[d.batch].number), cmp.Compare(c.recipient, d.recipient))
 }
 
 func (x *calls) candidates(r row) (c candidates) {
-	addresses := r.to.keys()
 	for _, g := range x.generations {
-		for _, address := range addresses {
-			for n := g.heads[address]; n > 0; n = g.recipients[n-1].previous {
-				c.add(g, n-1, r)
+		for _, address := range r.to.keys() {
+			for i := range g.withAddress(address, r) {
+				x.steps++
+				if c.add(g, i, r); len(c.requests) > maxCandidates {
+					return c
+				}
 			}
 		}
 	}
 	return c
 }
 
-// add adds the batch of a recipient, by its index, if a row to the recipient can be of it.
-func (c *candidates) add(g *generation, index uint32, r row) {
-	b := &g.batches[g.recipients[index].batch]
-	calls, inside := b.callsOf(r)
+// add adds a recipient, if a row can be of it.
+func (c *candidates) add(g *generation, i uint32, r row) {
+	n := candidate{generation: g, batch: g.recipients[i].batch, recipient: i}
+	b := &g.batches[n.batch]
+	possible := false
+	for _, s := range g.spans(n.batch) {
+		may, inside := s.holds(r)
+		possible, n.inside = possible || may, n.inside || inside
+	}
 	switch other := b.from != 0 && r.from.plain != 0 && !r.from.is(b.from); {
-	case calls == 0:
+	case !possible:
+		return
 	case other:
 		c.rival = true
-	default:
-		c.likely = append(c.likely, candidate{b, place{b.request.id, int(b.number), int(b.first) + int(index-b.start)}, calls})
-		c.inside = c.inside || inside
+		return
+	}
+	if c.first.generation == nil {
+		c.first = n
+	}
+	c.several = c.several || c.first.generation != g || c.first.batch != n.batch
+	if !g.isFree(i, r.id) {
+		return
+	}
+	c.likely = append(c.likely, n)
+	if id := string(g.id(b.request)); !slices.Contains(c.requests, id) {
+		c.requests = append(c.requests, id)
 	}
 }
 
-// callsOf is the number of calls of the batch that a row may be of. inside: the message was
-// accepted during one of them.
-func (b *batch) callsOf(r row) (n int, inside bool) {
-	skew := r.skew()
-	for _, s := range b.spans {
-		at, until := r.accepted, s.end+skew
-		if s.open {
-			until = s.end + maxLateness
-		}
-		if at == 0 {
-			at, until = r.created, s.end+maxQueueTime.Milliseconds()
-		}
-		if at == 0 || s.begin-skew <= at && at <= until { // 0: of no known time
-			n++
-		}
-		inside = inside || r.accepted != 0 && s.begin <= at && at <= s.end
+// holds reports whether a row may be of a call; inside: the message was accepted during it.
+func (s span) holds(r row) (may, inside bool) {
+	at, until := r.accepted, s.end()+maxSkew
+	if s.open {
+		until = s.end() + maxLateness
 	}
-	return n, inside
+	if at == 0 {
+		at, until = r.created, s.end()+maxQueueTime.Milliseconds()
+	}
+	return at == 0 || s.begin-maxSkew <= at && at <= until, r.accepted != 0 && s.begin <= at && at <= s.end() // 0: of no known time
 }
 
 // maxCandidates is the maximum number of candidates in an event.
 const maxCandidates = 20
-
-func (c *candidates) requests() (ids []string) {
-	for _, l := range c.likely {
-		if len(ids) < maxCandidates && !slices.Contains(ids, l.place.request) {
-			ids = append(ids, l.place.request)
-		}
-	}
-	slices.Sort(ids)
-	return ids
-}

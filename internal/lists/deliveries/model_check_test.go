@@ -132,7 +132,7 @@ func (m *model) rest(watched time.Time) {
 	m.poll(ctx, m.streams.poller(-1, stop, time.Millisecond), 50)
 	age := m.streams.deliveries.Age
 	for _, r := range m.service.rows {
-		id := text(idOf(r.Entry, r.state(time.Now())))
+		id := text(idOf(r.Entry, statusIn(r.state(time.Now()))))
 		changed := r.shown
 		for _, s := range r.states {
 			if s.since.Before(time.Now()) {

@@ -172,7 +172,7 @@ func (s *service) add(r *realRow) {
 	}
 	s.rows = append(s.rows, r)
 	for _, state := range r.states {
-		s.byID[text(idOf(r.Entry, state.State))] = r
+		s.byID[text(idOf(r.Entry, statusIn(state.State)))] = r
 	}
 	s.listing.until = time.Time{}
 }

@@ -40,7 +40,7 @@ func (l *Log) note(e StoredEvent) bool {
 	if e.State == messages.Summary {
 		_, r := l.calls.find(e.Request)
 		if r != nil {
-			r.reported = reported{maphash.String(seed, e.Note), e.At.UnixMilli(), strings.HasSuffix(e.Note, finalSuffix)}
+			r.note, r.reported, r.final = maphash.String(seed, e.Note), e.At.UnixMilli(), strings.HasSuffix(e.Note, finalSuffix)
 		}
 		return r != nil
 	}
@@ -52,12 +52,7 @@ func (l *Log) note(e StoredEvent) bool {
 		l.calls.markOverdue(n.place)
 		return true
 	}
-	if n.place.request == "" {
-		n.row.seen = e.At.UnixMilli()
-		l.calls.addAmbiguous(n.row, n.id, statusIn(e.State))
-		return false
-	}
-	found := l.calls.observe(n.place, statusIn(e.State), !n.unsure)
+	found := l.calls.observe(n.place, rowID(e.ID), statusIn(e.State), !n.unsure)
 	if found {
 		l.dirty[e.Request] = struct{}{}
 	}
@@ -86,45 +81,25 @@ func Place(batch, recipient int) string { return strconv.Itoa(batch) + "." + str
 //
 //	<batch>.<recipient>   it is certainly of that one
 //	<batch>.<recipient>?  it is, as far as is known
-//	?<row>                it can be of any of several
-//
-// Every poller that learns an ambiguous row finds the same calls for it.
 type rowNote struct {
-	place  place
+	place
 	unsure bool
-	row    row    // of an ambiguous one
-	id     uint64 // of that row, whatever its state
 }
 
 func (n rowNote) String() string {
-	switch {
-	case n.id != 0:
-		to, from := n.row.to, n.row.from
-		return "?" + fmt.Sprintf(rowFormat, uint64(to.plain), uint64(from.plain), n.row.accepted, n.row.created, n.id,
-			uint64(to.secret[0]), uint64(from.secret[0]), uint64(to.secret[1]), uint64(from.secret[1]))
-	case n.place.request == "":
-		return ""
-	case n.unsure:
-		return Place(n.place.batch, n.place.recipient) + "?"
+	if n.unsure {
+		return Place(n.batch, n.recipient) + "?"
 	}
-	return Place(n.place.batch, n.place.recipient)
+	return Place(n.batch, n.recipient)
 }
 
-const rowFormat = "%x.%x.%d.%d.%x.%x.%x.%x.%x"
-
-// parseNote reads the note of an event about a row of a request, or of messages.Unmatched.
+// parseNote reads the note of an event about a row of a request.
 func parseNote(request, text string) (n rowNote, ok bool) {
-	if text, ambiguous := strings.CutPrefix(text, "?"); ambiguous {
-		to, from := &n.row.to, &n.row.from
-		_, err := fmt.Sscanf(text, rowFormat, &to.plain, &from.plain, &n.row.accepted, &n.row.created, &n.id,
-			&to.secret[0], &from.secret[0], &to.secret[1], &from.secret[1])
-		return n, err == nil && n.id != 0
-	}
 	text, n.unsure = strings.CutSuffix(text, "?")
 	batch, recipient, _ := strings.Cut(text, ".")
 	var wrong, also error
-	n.place.request = request
-	n.place.batch, wrong = strconv.Atoi(batch)
-	n.place.recipient, also = strconv.Atoi(recipient)
+	n.request = request
+	n.batch, wrong = strconv.Atoi(batch)
+	n.recipient, also = strconv.Atoi(recipient)
 	return n, wrong == nil && also == nil
 }

@@ -2,7 +2,6 @@ package deliveries
 
 import (
 	"iter"
-	"maps"
 	"slices"
 	"time"
 
@@ -11,15 +10,29 @@ import (
 
 // recipient is one address of one batch, and what became of it.
 type recipient struct {
-	batch    uint32
-	previous uint32 // the one before with the same address, plus one; 0 if there is none
-	status   status
-	proven   bool // there is a row that is certainly of this batch
-	overdue  bool // that was reported; it matters only while there is no row
+	address messages.Key
+	batch   uint32
+	next    uint32 // one with the same address, plus one; 0 if there is none
+	state
+}
+
+type state struct {
+	row     uint32 // shortened id of its first row; 0 if it has none
+	status  status
+	proven  bool // there is a row that is certainly of this batch
+	overdue bool // that was reported; it matters only while there is no row
+}
+
+// held is the recipient of a row, in its generation.
+type held struct {
+	recipient uint32
+	exact     bool
+	stored    bool
 }
 
 type status uint8
 
+// The numbers are part of the ids of rows' states.
 const (
 	unseen status = iota // it has no row
 	delivered
@@ -55,35 +68,118 @@ type place struct {
 	batch, recipient int
 }
 
-// recipient returns the recipient at a place, or nil if it is unknown.
-func (x *calls) recipient(p place) (*batch, *recipient) {
-	g, b := x.findBatch(p.request, p.batch)
-	if b == nil || p.recipient < int(b.first) || p.recipient >= int(b.first)+int(b.count) {
-		return nil, nil
+// at returns the recipient at a place; ok: it is known.
+func (x *calls) at(p place) (g *generation, i uint32, ok bool) {
+	g, n, ok := x.findBatch(p.request, p.batch)
+	if !ok {
+		return nil, 0, false
 	}
-	return b, &g.recipients[int(b.start)+p.recipient-int(b.first)]
+	b := &g.batches[n]
+	i = uint32(p.recipient - int(b.first))
+	return g, b.start + i, p.recipient >= int(b.first) && i < b.count
 }
 
-// observe records a state of a recipient; exact: the row is certainly of that batch. false: the recipient is unknown.
-func (x *calls) observe(p place, s status, exact bool) bool {
-	_, r := x.recipient(p)
-	if r == nil {
+// placeOf is where a recipient is.
+func (g *generation) placeOf(i uint32) place {
+	b := &g.batches[g.recipients[i].batch]
+	return place{string(g.id(b.request)), int(b.number), int(b.first) + int(i-b.start)}
+}
+
+// short is what recipients keep of a row's id.
+func short(row uint64) uint32 { return uint32(row) | 1 }
+
+// take notes that a row is of a recipient and no longer of any other.
+func (x *calls) take(g *generation, i uint32, row uint64, h held) {
+	x.release(row)
+	h.recipient = i
+	g.rows[row] = h
+	r := &g.recipients[i]
+	switch {
+	case r.row == 0:
+		r.row = short(row)
+	case r.row != short(row) && !slices.Contains(g.more[i], short(row)):
+		g.more[i] = append(g.more[i], short(row))
+	}
+}
+
+// release takes a row from the recipient that it is of.
+func (x *calls) release(row uint64) {
+	g, h, ok := x.holds(row)
+	if !ok {
+		return
+	}
+	delete(g.rows, row)
+	rest := slices.DeleteFunc(append([]uint32{g.recipients[h.recipient].row}, g.more[h.recipient]...),
+		func(s uint32) bool { return s == short(row) })
+	g.recipients[h.recipient].row = 0
+	delete(g.more, h.recipient)
+	if len(rest) > 0 {
+		g.recipients[h.recipient].row = rest[0]
+	}
+	if len(rest) > 1 {
+		g.more[h.recipient] = rest[1:]
+	}
+}
+
+// releaseUnstored takes rows that were not stored from their recipients.
+func (x *calls) releaseUnstored() {
+	for _, g := range x.generations {
+		for row, h := range g.rows {
+			if !h.stored {
+				x.release(row)
+			}
+		}
+	}
+}
+
+// holds finds a row that may change or is being stored.
+func (x *calls) holds(row uint64) (*generation, held, bool) {
+	for _, g := range slices.Backward(x.generations) {
+		if h, ok := g.rows[row]; ok {
+			return g, h, true
+		}
+	}
+	return nil, held{}, false
+}
+
+// isFree reports whether a row can be of a recipient: a call has one row for each, or this is the row that it has.
+func (g *generation) isFree(i uint32, row uint64) bool {
+	r := &g.recipients[i]
+	return r.row == 0 || r.row == short(row) || slices.Contains(g.more[i], short(row)) || 1+len(g.more[i]) < len(g.spans(r.batch))
+}
+
+// isSettled reports whether a recipient has its rows and gets no other.
+func (g *generation) isSettled(i uint32) bool {
+	r := &g.recipients[i]
+	return r.row != 0 && g.batches[r.batch].accepted && 1+len(g.more[i]) >= len(g.spans(r.batch))
+}
+
+// observe records a state of a row to a recipient that was stored; exact: it is certainly of that batch. false: the
+// recipient is unknown.
+func (x *calls) observe(p place, row uint64, s status, exact bool) bool {
+	g, i, ok := x.at(p)
+	if !ok {
 		return false
 	}
+	x.take(g, i, row, held{exact: exact, stored: true})
+	if s == delivered { // it does not change
+		delete(g.rows, row)
+	}
+	r := &g.recipients[i]
 	r.status, r.proven = r.status.then(s), r.proven || exact
 	return true
 }
 
 func (x *calls) markOverdue(p place) {
-	if _, r := x.recipient(p); r != nil {
-		r.overdue = true
+	if g, i, ok := x.at(p); ok {
+		g.recipients[i].overdue = true
 	}
 }
 
 // counts is the number of recipients of a request in each status.
 func (g *generation) counts(r *request) (n [statuses]int) {
-	for _, number := range slices.AppendSeq([]int{1}, maps.Keys(r.others)) {
-		if b := g.batch(r, number); b != nil {
+	for number := range int(r.last) {
+		if b, ok := g.batch(r, number+1); ok {
 			for _, to := range g.of(b) {
 				n[to.status]++
 			}
@@ -92,12 +188,15 @@ func (g *generation) counts(r *request) (n [statuses]int) {
 	return n
 }
 
-func (g *generation) of(b *batch) []recipient { return g.recipients[b.start : b.start+b.count] }
+func (g *generation) of(b uint32) []recipient {
+	at := &g.batches[b]
+	return g.recipients[at.start : at.start+at.count]
+}
 
 // proven is how many recipients of a batch of this size have a row that is certainly of it; 0 if the batch is unknown.
 func (x *calls) proven(request string, number, count int) (n int) {
-	g, b := x.findBatch(request, number)
-	if b == nil || int(b.count) != count {
+	g, b, ok := x.findBatch(request, number)
+	if !ok || len(g.of(b)) != count {
 		return 0
 	}
 	for _, r := range g.of(b) {
@@ -108,22 +207,18 @@ func (x *calls) proven(request string, number, count int) (n int) {
 	return n
 }
 
-// lastEnd is when the last call that may have been accepted ended at the latest.
-func (b *batch) lastEnd() time.Time { return time.UnixMilli(b.spans[len(b.spans)-1].end) }
-
 // silent yields the recipients accepted before a time, without a row and not yet overdue, and their latest acceptance.
 func (x *calls) silent(before time.Time) iter.Seq2[place, time.Time] {
 	return func(yield func(place, time.Time) bool) {
 		for _, g := range x.generations {
-			for i := range g.batches {
-				b := &g.batches[i]
-				if !b.accepted || len(b.spans) == 0 || !b.lastEnd().Before(before) {
+			for i, r := range g.recipients {
+				spans := g.spans(r.batch)
+				if r.status != unseen || r.overdue || !g.batches[r.batch].accepted || len(spans) == 0 {
 					continue
 				}
-				for n, r := range g.of(b) {
-					if r.status == unseen && !r.overdue && !yield(place{b.request.id, int(b.number), int(b.first) + n}, b.lastEnd()) {
-						return
-					}
+				end := time.UnixMilli(spans[len(spans)-1].end())
+				if end.Before(before) && !yield(g.placeOf(uint32(i)), end) {
+					return
 				}
 			}
 		}

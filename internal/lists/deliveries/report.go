@@ -68,18 +68,16 @@ func (l *Log) report(ctx context.Context, events []messages.Event) error {
 // scan looks for requests that are too old, or whose summary becomes final.
 func (l *Log) scan(now time.Time) {
 	l.calls.forget(now.Add(-l.window()))
-	for _, id := range l.calls.settle() {
-		l.dirty[id] = struct{}{}
-	}
 	for id := range l.open {
 		if _, r := l.calls.find(id); r == nil || now.Sub(time.UnixMilli(r.at)) > l.window() {
 			delete(l.open, id)
 		}
 	}
 	for _, g := range l.calls.generations {
-		for id, r := range g.requests {
-			if age := now.Sub(time.UnixMilli(r.at)); !r.reported.final && age >= l.ReportAfter && age <= l.window() {
-				l.dirty[id] = struct{}{}
+		for n := range g.requests {
+			r := &g.requests[n]
+			if age := now.Sub(time.UnixMilli(r.at)); !r.summedUp() && age >= l.ReportAfter && age <= l.window() {
+				l.dirty[string(g.id(uint32(n)))] = struct{}{}
 			}
 		}
 	}
@@ -103,16 +101,16 @@ func (l *Log) summaries(now, through time.Time) iter.Seq[messages.Event] {
 	return func(yield func(messages.Event) bool) {
 		for id := range l.dirty {
 			g, r := l.calls.find(id)
-			if _, gone := l.erased[id]; gone || r == nil || r.reported.final {
+			if r == nil || r.erased || r.summedUp() {
 				delete(l.dirty, id)
 				continue
 			}
-			if now.Sub(time.UnixMilli(r.reported.at)) < summaryEvery {
+			if now.Sub(time.UnixMilli(r.reported)) < summaryEvery {
 				continue
 			}
-			body := l.summary(g, r, now, through)
+			body := l.summary(id, g, r, now, through)
 			e := messages.Event{Operation: messages.Delivery, State: messages.Summary, ID: id, Body: body}
-			if body.Accepted == 0 || body.Queued == body.Accepted && !body.Final || r.reported.note == maphash.String(seed, NoteOf(e)) {
+			if body.Accepted == 0 || body.Queued == body.Accepted && !body.Final || r.note == maphash.String(seed, NoteOf(e)) {
 				delete(l.dirty, id)
 				continue
 			}
@@ -123,10 +121,10 @@ func (l *Log) summaries(now, through time.Time) iter.Seq[messages.Event] {
 	}
 }
 
-func (l *Log) summary(g *generation, r *request, now, through time.Time) *messages.SummaryBody {
+func (l *Log) summary(id string, g *generation, r *request, now, through time.Time) *messages.SummaryBody {
 	c := g.counts(r)
 	seen := c[delivered] + c[deferred] + c[bounced] + c[unknown]
-	b := &messages.SummaryBody{Common: messages.Common{RequestID: r.id, At: messages.Time{Time: now}},
+	b := &messages.SummaryBody{Common: messages.Common{RequestID: id, At: messages.Time{Time: now}},
 		Recipients: max(int(r.recipients), seen), Accepted: max(int(r.accepted), seen), Delivered: c[delivered], Deferred: c[deferred],
 		Bounced: c[bounced], Unknown: c[unknown], CompleteThrough: messages.Time{Time: through}}
 	b.Queued = b.Accepted - seen

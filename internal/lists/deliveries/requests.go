@@ -118,34 +118,38 @@ func (l *Log) take(record Record) {
 		if r.ended == running {
 			r.accepted += int32(f.Accepted)
 		}
-		l.callEnded(r, number, state, f)
+		l.callEnded(id, r, number, state, f)
 	case starts:
-		g, r = l.calls.request(id, f.At.Time)
-		r.batches, r.recipients, r.at, r.ended = int32(f.Batches), int32(f.Recipients), f.At.UnixMilli(), running
+		var n uint32
+		g, n = l.calls.request(id, f.At.Time)
+		r = &g.requests[n]
+		r.opened, r.batches, r.recipients, r.at, r.ended = f.At.UnixMilli(), int32(f.Batches), int32(f.Recipients), f.At.UnixMilli(), running
 		if f.Batches == 1 {
 			l.clearFate(id, 1)
 		}
 	case state == messages.Deferred && r.batches == 1:
 		f.Count = int(r.recipients)
-		l.callEnded(r, 1, state, f)
+		l.callEnded(id, r, 1, state, f)
+	case state == messages.Reopened:
+		r.opened, r.at = f.At.UnixMilli(), f.At.UnixMilli()
 	case state == messages.Resolved:
-		l.resolved(r, f)
+		l.resolved(id, r, f)
 	case state.Final(op):
-		l.outcome(r, state, f, record.Sequence)
+		l.outcome(id, r, state, f, record.Sequence)
 	}
 	g.last = max(g.last, r.at)
 }
 
-func (l *Log) outcome(r *request, state messages.State, f fact, sequence uint64) {
+func (l *Log) outcome(id string, r *request, state messages.State, f fact, sequence uint64) {
 	r.at, r.accepted, r.recipients, r.ended = f.At.UnixMilli(), int32(f.Accepted), int32(f.Recipients), ended
 	if state == messages.Uncertain {
 		r.ended = uncertain
 	}
 	if f.Batches == 1 {
 		f.Count = f.Recipients
-		l.callEnded(r, 1, state, f)
+		l.callEnded(id, r, 1, state, f)
 	}
-	if u := l.open[r.id]; u != nil {
+	if u := l.open[id]; u != nil {
 		u.over, u.fingerprint, u.batches = sequence, f.Fingerprint, 0
 		for _, unsettled := range f.Unsettled {
 			if unsettled.State == messages.Uncertain {
@@ -156,17 +160,17 @@ func (l *Log) outcome(r *request, state messages.State, f fact, sequence uint64)
 			u.batches = -1
 		}
 	}
-	l.dirty[r.id] = struct{}{}
+	l.dirty[id] = struct{}{}
 }
 
 // resolved records that a request is no longer uncertain.
-func (l *Log) resolved(r *request, f fact) {
+func (l *Log) resolved(id string, r *request, f fact) {
 	r.ended = ended
 	for _, batch := range f.Evidence.Batches {
 		r.accepted += int32(batch.Count)
 	}
-	delete(l.open, r.id)
-	l.dirty[r.id] = struct{}{}
+	delete(l.open, id)
+	l.dirty[id] = struct{}{}
 }
 
 // fateIn is what an event says about a batch's last call. AfterUnknown: calls of unknown fate were made before it.
@@ -187,17 +191,17 @@ func fateIn(state messages.State, f fact) fate {
 	return open
 }
 
-func (l *Log) callEnded(r *request, number int, state messages.State, f fact) {
+func (l *Log) callEnded(id string, r *request, number int, state messages.State, f fact) {
 	r.at = max(r.at, f.At.UnixMilli())
-	l.calls.close(r.id, number, f.At.Time, fateIn(state, f))
+	l.calls.close(id, number, f.At.Time, fateIn(state, f))
 	if state != messages.Uncertain {
-		l.clearFate(r.id, number)
+		l.clearFate(id, number)
 		return
 	}
-	u := l.open[r.id]
+	u := l.open[id]
 	if u == nil {
 		u = &unsettled{counts: map[int]int{}}
-		l.open[r.id] = u
+		l.open[id] = u
 	}
 	u.counts[number] = f.Count
 }

@@ -32,7 +32,7 @@ func (l *Log) clearFate(id string, number int) {
 func (l *Log) resolve(ctx context.Context, now, through time.Time) error {
 	for id, u := range l.open {
 		_, r := l.calls.find(id)
-		e, ok := l.resolution(r, u, now, through)
+		e, ok := l.resolution(id, r, u, now, through)
 		if !ok {
 			continue
 		}
@@ -46,14 +46,14 @@ func (l *Log) resolve(ctx context.Context, now, through time.Time) error {
 }
 
 // resolution is what became of a request that ended uncertain; ok: it is proven.
-func (l *Log) resolution(r *request, u *unsettled, now, through time.Time) (e messages.Event, ok bool) {
+func (l *Log) resolution(id string, r *request, u *unsettled, now, through time.Time) (e messages.Event, ok bool) {
 	if r == nil || r.ended != uncertain || len(u.counts) != u.batches {
 		return e, false
 	}
-	body := &messages.SendResolved{Common: messages.Common{RequestID: r.id, At: messages.Time{Time: now}}, Outcome: messages.Partial,
+	body := &messages.SendResolved{Common: messages.Common{RequestID: id, At: messages.Time{Time: now}}, Outcome: messages.Partial,
 		By: messages.BySendingLog, Fingerprint: u.fingerprint, Evidence: messages.SendEvidence{CompleteThrough: messages.Time{Time: through}}}
 	for _, n := range slices.Sorted(maps.Keys(u.counts)) {
-		b := messages.BatchEvidence{Batch: n, Count: u.counts[n], Seen: l.calls.proven(r.id, n, u.counts[n])}
+		b := messages.BatchEvidence{Batch: n, Count: u.counts[n], Seen: l.calls.proven(id, n, u.counts[n])}
 		if b.Seen == 0 {
 			return e, false
 		}
@@ -64,5 +64,5 @@ func (l *Log) resolution(r *request, u *unsettled, now, through time.Time) (e me
 	if int(r.accepted)+body.Evidence.Count >= int(r.recipients) {
 		body.Outcome = messages.Accepted
 	}
-	return messages.Event{Operation: messages.Send, State: messages.Resolved, ID: r.id, Body: body}, true
+	return messages.Event{Operation: messages.Send, State: messages.Resolved, ID: id, Body: body}, true
 }

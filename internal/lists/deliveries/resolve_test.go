@@ -96,7 +96,7 @@ func TestRowsAreMatchedByOurClock(t *testing.T) {
 			}
 		}
 		if got, want := s.eventsOf(messages.Delivery, messages.Delivered,
-			"first")[0].Body.(*messages.DeliveryBody).EventID, text(idOf(s.rows[0].entry(), messages.Delivered)); got != want {
+			"first")[0].Body.(*messages.DeliveryBody).EventID, text(idOf(s.rows[0].entry(), delivered)); got != want {
 			t.Error("the first call has the row of the second")
 		}
 	})

@@ -1,12 +1,10 @@
 package deliveries
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
-	"hash/maphash"
 	"slices"
 	"strconv"
 	"strings"
@@ -30,26 +28,30 @@ func identity(text []byte, e mail.Entry) []byte {
 	return append(text, strings.ToLower(e.To[at:])...)
 }
 
-// idOf names a state of a row: the first 16 bytes of the SHA-256 of its identity, NUL and the state.
-func idOf(e mail.Entry, state messages.State) sweep.ID {
+// idOf names a state of a row: the first 16 bytes of the SHA-256 of its identity, the last XOR the number of the state.
+func idOf(e mail.Entry, s status) sweep.ID {
 	var room [192]byte
-	text := append(identity(room[:0], e), 0)
-	sum := sha256.Sum256(append(text, state...))
-	return sweep.ID(sum[:16])
+	sum := sha256.Sum256(identity(room[:0], e))
+	id := sweep.ID(sum[:16])
+	id[15] ^= byte(s)
+	return id
 }
 
-// rowID names a row, in every process.
-func rowID(e mail.Entry) uint64 {
-	id := idOf(e, "")
-	return binary.BigEndian.Uint64(id[:])
-}
+// rowID names the row of an id, whatever its state.
+func rowID(id sweep.ID) uint64 { return binary.BigEndian.Uint64(id[:8]) }
 
-var keySeed = maphash.MakeSeed()
+// idsOf are the ids of all states of a row that is in one.
+func idsOf(id sweep.ID, in status) (ids [statuses - 1]sweep.ID) {
+	for s := delivered; s < statuses; s++ {
+		ids[s-1] = id
+		ids[s-1][15] ^= byte(in ^ s)
+	}
+	return ids
+}
 
 // rowsOf are the rows of a page. One whose own time is missing, or more than a day after now, takes a neighbour's.
 func rowsOf(entries []mail.Entry, now time.Time) []sweep.Row[mail.Entry] {
 	rows := make([]sweep.Row[mail.Entry], len(entries))
-	var room [192]byte
 	hasTime := func(e mail.Entry) bool { return !e.CreatedAt.IsZero() && !e.CreatedAt.After(now.Add(24*time.Hour)) }
 	var at time.Time
 	if first := slices.IndexFunc(entries, hasTime); first >= 0 {
@@ -60,7 +62,8 @@ func rowsOf(entries []mail.Entry, now time.Time) []sweep.Row[mail.Entry] {
 		if hasTime(e) {
 			at = e.CreatedAt
 		}
-		rows[i] = sweep.Row[mail.Entry]{ID: idOf(e, state), Key: maphash.Bytes(keySeed, identity(room[:0], e)), At: at,
+		id := idOf(e, statusIn(state))
+		rows[i] = sweep.Row[mail.Entry]{ID: id, Key: rowID(id), At: at,
 			Final: state == messages.Delivered || state == messages.Bounced, Item: e}
 	}
 	return rows
@@ -109,13 +112,7 @@ type row struct {
 	to, from party
 	accepted int64 // when the upstream accepted the message
 	created  int64 // when the row was created
-	seen     int64 // when it was published, about
-}
-
-// skew is how far off the upstream's clock may have been, by what was measured when the row was published.
-func (r row) skew() int64 {
-	since := cmp.Or(r.accepted, r.created, r.seen)
-	return maxSkew + max(0, r.seen-since)/driftTime
+	id       uint64
 }
 
 // party is the keys of an address that a record of a call may have: messages.KeyOf, and the secrets'; 0 where there are
@@ -141,7 +138,7 @@ func (p party) keys() []messages.Key {
 
 // rowOf reads a row seen now. offset is how far the upstream's clock is ahead; too large a one says nothing about times.
 func rowOf(e mail.Entry, now time.Time, offset time.Duration) row {
-	r := row{to: party{plain: messages.KeyOf(e.To)}, from: party{plain: messages.KeyOf(e.From)}, seen: now.UnixMilli()}
+	r := row{to: party{plain: messages.KeyOf(e.To)}, from: party{plain: messages.KeyOf(e.From)}}
 	if wrong(offset) {
 		return r
 	}

@@ -87,8 +87,8 @@ func text(id sweep.ID) string { return hex.EncodeToString(id[:]) }
 
 func TestAnIDNamesAStateOfARow(t *testing.T) {
 	base := mail.Entry{EnvelopeID: "19b77cfb4c0abcdef0", To: "Payer@Example.test", Raw: json.RawMessage(`{"a":1}`)}
-	// echo -ne '19b77cfb4c0abcdef0\0Payer@example.test\0delivered' | sha256sum | head -c 32
-	if got, want := text(idOf(base, messages.Delivered)), vector; got != want {
+	// echo -ne '19b77cfb4c0abcdef0\0Payer@example.test' | sha256sum | head -c 32, and the last byte XOR 1
+	if got, want := text(idOf(base, delivered)), vector; got != want {
 		t.Errorf("id = %s, want %s", got, want)
 	}
 	for name, c := range map[string]struct {
@@ -103,18 +103,18 @@ func TestAnIDNamesAStateOfARow(t *testing.T) {
 	} {
 		e := base
 		c.change(&e)
-		if got := idOf(e, messages.Delivered) == idOf(base, messages.Delivered); got != c.same {
+		if got := idOf(e, delivered) == idOf(base, delivered); got != c.same {
 			t.Errorf("%s: same id %t, want %t", name, got, c.same)
 		}
 	}
-	if idOf(base, messages.Delivered) == idOf(base, messages.Deferred) {
+	if idOf(base, delivered) == idOf(base, deferred) {
 		t.Error("two states have one id")
 	}
 	a, b := mail.Entry{Raw: json.RawMessage(`7`)}, mail.Entry{Raw: json.RawMessage(`8`)}
-	if idOf(a, messages.Unknown) == idOf(b, messages.Unknown) {
+	if idOf(a, unknown) == idOf(b, unknown) {
 		t.Error("two rows that cannot be read have one id")
 	}
-	id := idOf(base, messages.Delivered)
+	id := idOf(base, delivered)
 	if got, ok := sweep.ParseID(text(id)); !ok || got != id {
 		t.Errorf("ParseID(%x) = %x, %t", id, got, ok)
 	}
@@ -125,7 +125,7 @@ func TestAnIDNamesAStateOfARow(t *testing.T) {
 	}
 }
 
-const vector = "1305ed8bffe67408df8d311c78bb7f89"
+const vector = "c64342c933e7fcadbb6cb7693ff9476f"
 
 func TestARowThatFitsIntoNoEventIsCut(t *testing.T) {
 	e := mail.Entry{Raw: json.RawMessage(`{"to":"` + strings.Repeat("x", 2*longestEntry) + `"}`), To: strings.Repeat("x", 2*longestEntry),

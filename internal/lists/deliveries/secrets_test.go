@@ -2,7 +2,6 @@ package deliveries
 
 import (
 	"errors"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -33,33 +32,6 @@ func TestRowsFindTheirCallsWhileSecretsAreReplaced(t *testing.T) {
 		for _, e := range s.events {
 			if b, ok := e.Body.(*messages.DeliveryBody); ok && b.Match.Confidence != messages.MatchExact {
 				t.Errorf("%s: %+v", e.Subject(), b.Match)
-			}
-		}
-	})
-}
-
-// What is learned of rows that may be of several calls finds those calls again.
-func TestRowsOfSeveralCallsAreLearnedUnderASecret(t *testing.T) {
-	inScenario(t, func(s *scenario) {
-		s.secret, s.config.Secrets.Known = oldSecret, []*messages.RecipientSecret{newSecret, oldSecret}
-		began := time.Now()
-		for _, id := range []string{"first", "second"} {
-			s.started(id, 1, 1)
-			b := &messages.SentBody{Common: messages.Common{RequestID: id, At: now()}, Batch: 1, Count: 1,
-				Begin: messages.Time{Time: began}, Until: messages.Time{Time: began.Add(35 * time.Second)}}
-			b.SetKeys(s.secret, "", []string{"x@example.test"})
-			s.consumer.put(messages.Log, messages.Sent, id+".1", b)
-			s.ends(id, messages.Accepted, 1, 1, 1)
-		}
-		time.Sleep(time.Second)
-		s.row("x@example.test", time.Since(began), messages.Delivered)
-		s.run(30 * time.Second)
-		s.row("x@example.test", time.Since(began), messages.Delivered)
-		s.run(5 * time.Minute)
-		for _, id := range []string{"first", "second"} {
-			if got, want := s.summaries(id),
-				[]string{"1 of 1: 1 delivered, 0 deferred, 0 bounced, 0 unknown, 0 queued, final true"}; !slices.Equal(got, want) {
-				t.Errorf("summaries of %s: %q, want %q", id, got, want)
 			}
 		}
 	})

@@ -29,8 +29,8 @@ const (
 // watchOpen is how long a row whose state may change is watched: servers give up after five days (RFC 5321, 4.5.4.1).
 const watchOpen = 5 * 24 * time.Hour
 
-// short is what is kept of an ID.
-func (id ID) short() uint64 { return binary.BigEndian.Uint64(id[:]) }
+// short is what is kept of an ID: its end differs for each state of a row.
+func (id ID) short() uint64 { return binary.BigEndian.Uint64(id[8:]) }
 
 func (k *known) empty() bool { return len(k.recent)+len(k.sealed) == 0 }
 
