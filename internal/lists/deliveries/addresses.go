@@ -56,8 +56,7 @@ func (t *table) set(hash uint64, entry uint32) {
 // busy is the calls to an address that many are made to, in the order of their begin: a row looks only at those that it can
 // be of.
 type busy struct {
-	all  []begun
-	free []begun // but recipients that have their row, with a few that have
+	calls []begun // perhaps without those that have their row
 }
 
 type begun struct {
@@ -66,8 +65,8 @@ type begun struct {
 }
 
 const (
-	maxIdle = 16 // recipients with an address that is not busy
-	maxSeen = 64 // of those that have their row and are looked at for one row
+	maxIdle    = 16 // recipients with an address that is not busy
+	maxSettled = 64 // recipients that have their row and are looked at for another one
 )
 
 func (g *generation) addRecipient(address messages.Key, b uint32) {
@@ -102,10 +101,7 @@ func (g *generation) insert(i uint32, calls ...span) {
 		return
 	}
 	for _, s := range calls {
-		n := after(b.all, s.begin)
-		b.all = slices.Insert(b.all, n, begun{s.begin, i})
-		n = after(b.free, s.begin)
-		b.free = slices.Insert(b.free, n, begun{s.begin, i})
+		b.calls = slices.Insert(b.calls, after(b.calls, s.begin), begun{s.begin, i})
 	}
 }
 
@@ -131,21 +127,20 @@ func (g *generation) withAddress(address messages.Key, r row) iter.Seq[uint32] {
 
 // near yields the recipients of calls that were made before a row, from the latest on.
 func (g *generation) near(b *busy, r row, yield func(uint32) bool) {
-	calls, at, from := b.all, r.accepted, r.accepted-g.longest-maxLateness
+	at, from := r.accepted, r.accepted-g.longest-maxLateness
 	if at == 0 {
-		calls, at, from = b.free, r.created, r.created-g.longest-maxQueueTime.Milliseconds()
+		at, from = r.created, r.created-g.longest-maxQueueTime.Milliseconds()
 	}
 	if at == 0 {
 		at, from = math.MaxInt64-maxSkew, 0
 	}
-	from -= maxSkew
-	seen := 0
-	for i := after(calls, at+maxSkew) - 1; i >= 0 && calls[i].at >= from && yield(calls[i].recipient); i-- {
-		if g.isSettled(calls[i].recipient) {
-			seen++
+	settled := 0
+	for i := after(b.calls, at+maxSkew) - 1; i >= 0 && b.calls[i].at >= from-maxSkew && yield(b.calls[i].recipient); i-- {
+		if g.isSettled(b.calls[i].recipient) {
+			settled++
 		}
 	}
-	if seen > maxSeen {
-		b.free = slices.DeleteFunc(b.free, func(c begun) bool { return g.isSettled(c.recipient) })
+	if settled > maxSettled {
+		b.calls = slices.DeleteFunc(b.calls, func(c begun) bool { return g.isSettled(c.recipient) })
 	}
 }

@@ -36,7 +36,8 @@ var seed = maphash.MakeSeed()
 // they are kept in slices without pointers, which take less memory and are not scanned by the collector.
 type generation struct {
 	requests   []request
-	ids        []byte // of requests
+	changed    []uint32 // of them
+	ids        []byte   // of requests
 	batches    []batch
 	recipients []recipient
 
@@ -45,7 +46,7 @@ type generation struct {
 	busy      map[messages.Key]*busy
 	others    map[[2]uint32]uint32 // batches but the first, plus one, by the id and the number
 	several   map[uint32][]span    // the calls of a batch that has several
-	rows      map[uint64]held      // that may change, or are being stored, by their ids
+	rows      map[uint64]held      // that may change, by their ids
 	more      map[uint32][]uint32  // rows of a recipient but the first
 
 	size    int
@@ -76,6 +77,7 @@ type request struct {
 	final      bool // the last summary was final
 	erased     bool
 	counted    bool // by its recipients
+	changed    bool // its counts may have to be published
 }
 
 // summedUp reports whether the request has its final summary: one from before it was opened again is not.
@@ -147,20 +149,20 @@ func (x *calls) add(c call, recipients []messages.Key) {
 		}
 		if len(recipients) == 0 || g.isOf(old, c, recipients) {
 			g.setSpans(old, append(spans, s))
-			for i := range g.of(old) {
-				g.insert(g.batches[old].start+uint32(i), s)
+			for i := range g.batches[old].count {
+				g.insert(g.batches[old].start+i, s)
 			}
 			return
+		}
+		g.setSpans(old, nil)
+		if g.batches[old].secret == c.secret { // a correction: what it corrects had no effect
+			spans = nil
 		}
 	}
 	r.last = max(r.last, uint32(c.batch))
 	b := uint32(len(g.batches))
 	g.batches = append(g.batches, batch{request: n, number: int32(c.batch), first: int32(c.first), start: uint32(len(g.recipients)),
 		count: uint32(len(recipients)), from: c.from, secret: c.secret})
-	perhaps := known && g.mayBeOf(old, c, len(recipients))
-	if !perhaps { // a correction: what it corrects had no effect
-		spans = nil
-	}
 	g.setSpans(b, append(spans, s))
 	if c.batch == 1 {
 		r.first = b + 1
@@ -169,9 +171,6 @@ func (x *calls) add(c call, recipients []messages.Key) {
 	}
 	for _, key := range recipients {
 		g.addRecipient(key, b)
-	}
-	if known {
-		g.replace(old, b, perhaps)
 	}
 	size := len(recipients)
 	if !r.counted { // it was one
@@ -186,41 +185,6 @@ func (g *generation) isOf(b uint32, c call, recipients []messages.Key) bool {
 	of := &g.batches[b]
 	return of.secret == c.secret && of.from == c.from &&
 		slices.EqualFunc(g.of(b), recipients, func(r recipient, key messages.Key) bool { return r.address == key })
-}
-
-// mayBeOf reports whether a batch may have the recipients of a call, whose keys cannot be compared.
-func (g *generation) mayBeOf(b uint32, c call, recipients int) bool {
-	of := &g.batches[b]
-	return of.count == 0 || of.secret != c.secret && int(of.count) == recipients
-}
-
-// replace removes a batch in favour of another; what is known of its recipients is kept if they are the same.
-func (g *generation) replace(old, by uint32, same bool) {
-	g.setSpans(old, nil)
-	was, is := g.of(old), g.of(by)
-	start, offset := g.batches[old].start, g.batches[by].start-g.batches[old].start
-	for i := range was {
-		if same {
-			is[i].state = was[i].state
-		}
-		was[i].state = state{}
-	}
-	for id, h := range g.rows {
-		if h.recipient-start >= uint32(len(was)) { // also if it is less
-			continue
-		}
-		if h.recipient += offset; same {
-			g.rows[id] = h
-		} else {
-			delete(g.rows, id)
-		}
-	}
-	for i := range uint32(len(was)) {
-		if same && g.more[start+i] != nil {
-			g.more[start+i+offset] = g.more[start+i]
-		}
-		delete(g.more, start+i)
-	}
 }
 
 // request returns the index of a request in its generation. It is added if it is unknown.
@@ -301,6 +265,20 @@ func (x *calls) find(id string) (*generation, *request) {
 		return g, &g.requests[n]
 	}
 	return nil, nil
+}
+
+// change notes that the counts of a request may have to be published.
+func (x *calls) change(id string) {
+	if g, n, ok := x.index(id); ok {
+		g.change(n)
+	}
+}
+
+func (g *generation) change(n uint32) {
+	if r := &g.requests[n]; !r.changed {
+		r.changed = true
+		g.changed = append(g.changed, n)
+	}
 }
 
 func (g *generation) batch(r *request, number int) (b uint32, ok bool) {

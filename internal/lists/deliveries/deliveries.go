@@ -71,7 +71,6 @@ type Log struct {
 	Config
 	clock clock
 	calls calls
-	dirty map[string]struct{}   // requests with counts that may have to be published
 	open  map[string]*unsettled // requests with batches of unknown fate
 
 	since     time.Time     // requests were read since then; zero if all were
@@ -96,7 +95,7 @@ func New(c Config) *Log {
 
 // forget forgets what was read and learned: all is read and learned again.
 func (l *Log) forget() {
-	l.calls, l.dirty, l.open = calls{max: l.Recipients}, map[string]struct{}{}, map[string]*unsettled{}
+	l.calls, l.open = calls{max: l.Recipients}, map[string]*unsettled{}
 	l.since, l.updated, l.scanned, l.unmatched = time.Time{}, time.Time{}, time.Time{}, nil
 }
 
@@ -138,7 +137,6 @@ func (l *Log) Resign() { l.Store.Resign() }
 // Learn brings what is known about requests up to date.
 func (l *Log) Learn(ctx context.Context) iter.Seq2[sweep.Stored, error] {
 	return func(yield func(sweep.Stored, error) bool) {
-		l.calls.releaseUnstored() // they may have been stored, or their recipients' by others
 		if err := l.update(ctx); err != nil {
 			yield(sweep.Stored{}, err)
 			return
@@ -195,7 +193,7 @@ func (l *Log) Publish(ctx context.Context, rows []sweep.Row[mail.Entry]) func() 
 	for i, r := range rows {
 		e, f := l.eventFor(r, now, offset)
 		if events[i] = e; f.in != nil { // a row after it cannot be of the same recipient
-			l.calls.take(f.in, f.at, r.Key, held{exact: f.Confidence == messages.MatchExact})
+			f.in.take(f.at, r.Key)
 		}
 		if l.Matched != nil {
 			l.Matched(f.Confidence)

@@ -29,5 +29,4 @@ func (l *Log) erase(id string) {
 		r.erased = true
 	}
 	delete(l.open, id)
-	delete(l.dirty, id)
 }

@@ -54,7 +54,7 @@ func (l *Log) note(e StoredEvent) bool {
 	}
 	found := l.calls.observe(n.place, rowID(e.ID), statusIn(e.State), !n.unsure)
 	if found {
-		l.dirty[e.Request] = struct{}{}
+		l.calls.change(e.Request)
 	}
 	return found
 }

@@ -23,11 +23,10 @@ type state struct {
 	overdue bool // that was reported; it matters only while there is no row
 }
 
-// held is the recipient of a row, in its generation.
+// held is the recipient that a row is of.
 type held struct {
 	recipient uint32
 	exact     bool
-	stored    bool
 }
 
 type status uint8
@@ -88,13 +87,9 @@ func (g *generation) placeOf(i uint32) place {
 // short is what recipients keep of a row's id.
 func short(row uint64) uint32 { return uint32(row) | 1 }
 
-// take notes that a row is of a recipient and no longer of any other.
-func (x *calls) take(g *generation, i uint32, row uint64, h held) {
-	x.release(row)
-	h.recipient = i
-	g.rows[row] = h
-	r := &g.recipients[i]
-	switch {
+// take notes that a row is of a recipient.
+func (g *generation) take(i uint32, row uint64) {
+	switch r := &g.recipients[i]; {
 	case r.row == 0:
 		r.row = short(row)
 	case r.row != short(row) && !slices.Contains(g.more[i], short(row)):
@@ -102,37 +97,7 @@ func (x *calls) take(g *generation, i uint32, row uint64, h held) {
 	}
 }
 
-// release takes a row from the recipient that it is of.
-func (x *calls) release(row uint64) {
-	g, h, ok := x.holds(row)
-	if !ok {
-		return
-	}
-	delete(g.rows, row)
-	rest := slices.DeleteFunc(append([]uint32{g.recipients[h.recipient].row}, g.more[h.recipient]...),
-		func(s uint32) bool { return s == short(row) })
-	g.recipients[h.recipient].row = 0
-	delete(g.more, h.recipient)
-	if len(rest) > 0 {
-		g.recipients[h.recipient].row = rest[0]
-	}
-	if len(rest) > 1 {
-		g.more[h.recipient] = rest[1:]
-	}
-}
-
-// releaseUnstored takes rows that were not stored from their recipients.
-func (x *calls) releaseUnstored() {
-	for _, g := range x.generations {
-		for row, h := range g.rows {
-			if !h.stored {
-				x.release(row)
-			}
-		}
-	}
-}
-
-// holds finds a row that may change or is being stored.
+// holds finds a row that may change.
 func (x *calls) holds(row uint64) (*generation, held, bool) {
 	for _, g := range slices.Backward(x.generations) {
 		if h, ok := g.rows[row]; ok {
@@ -161,9 +126,11 @@ func (x *calls) observe(p place, row uint64, s status, exact bool) bool {
 	if !ok {
 		return false
 	}
-	x.take(g, i, row, held{exact: exact, stored: true})
+	g.take(i, row)
 	if s == delivered { // it does not change
 		delete(g.rows, row)
+	} else {
+		g.rows[row] = held{i, exact}
 	}
 	r := &g.recipients[i]
 	r.status, r.proven = r.status.then(s), r.proven || exact

@@ -77,7 +77,7 @@ func (l *Log) scan(now time.Time) {
 		for n := range g.requests {
 			r := &g.requests[n]
 			if age := now.Sub(time.UnixMilli(r.at)); !r.summedUp() && age >= l.ReportAfter && age <= l.window() {
-				l.dirty[string(g.id(uint32(n)))] = struct{}{}
+				g.change(uint32(n))
 			}
 		}
 	}
@@ -99,29 +99,30 @@ func (l *Log) overdue(now, through time.Time) iter.Seq[messages.Event] {
 // summaries yields those that are due.
 func (l *Log) summaries(now, through time.Time) iter.Seq[messages.Event] {
 	return func(yield func(messages.Event) bool) {
-		for id := range l.dirty {
-			g, r := l.calls.find(id)
-			if r == nil || r.erased || r.summedUp() {
-				delete(l.dirty, id)
-				continue
-			}
-			if now.Sub(time.UnixMilli(r.reported)) < summaryEvery {
-				continue
-			}
-			body := l.summary(id, g, r, now, through)
-			e := messages.Event{Operation: messages.Delivery, State: messages.Summary, ID: id, Body: body}
-			if body.Accepted == 0 || body.Queued == body.Accepted && !body.Final || r.note == maphash.String(seed, NoteOf(e)) {
-				delete(l.dirty, id)
-				continue
-			}
-			if !yield(e) {
-				return
+		for _, g := range l.calls.generations {
+			for i := 0; i < len(g.changed); {
+				r := &g.requests[g.changed[i]]
+				if !r.summedUp() && now.Sub(time.UnixMilli(r.reported)) < summaryEvery {
+					i++
+					continue
+				}
+				e, due := l.summary(g, g.changed[i], now, through)
+				if !due {
+					r.changed, g.changed[i] = false, g.changed[len(g.changed)-1]
+					g.changed = g.changed[:len(g.changed)-1]
+					continue
+				}
+				if i++; !yield(e) {
+					return
+				}
 			}
 		}
 	}
 }
 
-func (l *Log) summary(id string, g *generation, r *request, now, through time.Time) *messages.SummaryBody {
+// summary is the next one of a request; due: it says something new.
+func (l *Log) summary(g *generation, n uint32, now, through time.Time) (e messages.Event, due bool) {
+	r, id := &g.requests[n], string(g.id(n))
 	c := g.counts(r)
 	seen := c[delivered] + c[deferred] + c[bounced] + c[unknown]
 	b := &messages.SummaryBody{Common: messages.Common{RequestID: id, At: messages.Time{Time: now}},
@@ -130,5 +131,7 @@ func (l *Log) summary(id string, g *generation, r *request, now, through time.Ti
 	b.Queued = b.Accepted - seen
 	settled := r.ended == ended && b.Delivered+b.Bounced == b.Accepted
 	b.Final = settled || r.at != 0 && now.Sub(time.UnixMilli(r.at)) >= l.ReportAfter
-	return b
+	e = messages.Event{Operation: messages.Delivery, State: messages.Summary, ID: id, Body: b}
+	due = !r.erased && !r.summedUp() && b.Accepted > 0 && (b.Queued < b.Accepted || b.Final) && r.note != maphash.String(seed, NoteOf(e))
+	return e, due
 }

@@ -101,6 +101,7 @@ func knownTo(l *Log) known {
 		maps.Copy(k.Rows, g.rows)
 		for n, r := range g.requests {
 			id := string(g.id(uint32(n)))
+			r.changed = false
 			k.Counts[id], k.Notes[id] = g.counts(&r), r
 			for n := range 4 {
 				k.Proven[place{id, 1, n}] = stateAt(&l.calls, place{id, 1, n}).proven

@@ -160,7 +160,7 @@ func (l *Log) outcome(id string, r *request, state messages.State, f fact, seque
 			u.batches = -1
 		}
 	}
-	l.dirty[id] = struct{}{}
+	l.calls.change(id)
 }
 
 // resolved records that a request is no longer uncertain.
@@ -170,7 +170,7 @@ func (l *Log) resolved(id string, r *request, f fact) {
 		r.accepted += int32(batch.Count)
 	}
 	delete(l.open, id)
-	l.dirty[id] = struct{}{}
+	l.calls.change(id)
 }
 
 // fateIn is what an event says about a batch's last call. AfterUnknown: calls of unknown fate were made before it.
