@@ -147,7 +147,8 @@ func recycle(h nats.Header) {
 	headerMaps.Put(h)
 }
 
-// insist asks an events stream with read until there is an answer or ctx ends; nil means that there is no such event.
+// insist asks an events stream with read until there is an answer, ctx ends or the connection is closed; nil means that there
+// is no such event.
 func (s EventStore) insist(ctx context.Context, op messages.Operation, what map[string]any,
 	read func(context.Context, *nats.Conn, string, map[string]any) (*Message, error),
 ) (*Message, error) {
@@ -156,7 +157,7 @@ func (s EventStore) insist(ctx context.Context, op messages.Operation, what map[
 		if err == nil {
 			return got, nil
 		}
-		if !retry.Pause(ctx, retry.Store.Wait(n)) {
+		if s.Publisher.nc.IsClosed() || !retry.Pause(ctx, retry.Store.Wait(n)) {
 			return nil, fmt.Errorf("bus: read the events of %s: %w", op, err)
 		}
 	}

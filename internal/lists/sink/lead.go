@@ -50,6 +50,7 @@ const leadTries = 10
 
 // leads notes the turn, and answers from now on. sweep.ErrReset: the stream lost some of what it had.
 func (s *Store) leads(turn uint64) (err error) {
+	s.led = true
 	if s.answers == nil {
 		nc := s.js.Conn()
 		if s.answers, err = nc.Subscribe(s.leader(), func(m *nats.Msg) { _ = m.Respond(nil) }); err == nil {
@@ -75,8 +76,9 @@ func (s *Store) lastTurn(ctx context.Context) (sequence uint64, lost bool, err e
 		return 0, false, err
 	}
 	var by turnBody
-	if lost = s.answers != nil && last.Sequence > 0 && (json.Unmarshal(last.Body, &by) != nil || by.Writer != s.writer); lost {
+	if lost = s.led && last.Sequence > 0 && (json.Unmarshal(last.Body, &by) != nil || by.Writer != s.writer); lost {
 		s.Resign()
+		s.turn, s.token, s.led = 0, 0, false
 	}
 	return last.Sequence, lost, nil
 }
@@ -106,10 +108,10 @@ func (s *Store) Led(ctx context.Context) (led bool, err error) {
 
 const leaderTries = 2
 
-// Resign gives the leadership up.
+// Resign ends the answers to standbys. What this poller publishes is stored until another one has taken the leadership.
 func (s *Store) Resign() {
 	if s.answers != nil {
 		_ = s.answers.Unsubscribe() // it fails when the connection is closed
 	}
-	s.turn, s.token, s.answers = 0, 0, nil
+	s.answers = nil
 }

@@ -59,7 +59,8 @@ type Store struct {
 
 	turn      uint64             // sequence of our message on Leadership; 0 means that another poller may be active
 	token     uint64             // turn, once all before it was learned; 0 means that nothing may be published
-	answers   *nats.Subscription // to standbys; nil of one
+	led       bool               // it has led, and no other poller was seen to have taken the leadership since
+	answers   *nats.Subscription // to standbys; nil of one, and of one that resigned
 	highest   *uint64            // sequence of our messages that is known to be stored
 	atomic    bool               // the stream has replicas: events are stored in atomic batches
 	published reader

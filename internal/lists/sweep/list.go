@@ -53,7 +53,7 @@ type Sink[T any] interface {
 	// Led reports whether another sweeper says that it leads. Of one that leads it asks who took the leadership last:
 	// true means that it lost it, and is a standby from now on.
 	Led(ctx context.Context) (bool, error)
-	// Resign gives the leadership up: Led no longer finds this sweeper.
+	// Resign lets Led of others report false, until Lead is called. What this sweeper publishes is still stored.
 	Resign()
 	// Learn yields the states that any sweeper published since the last call; the first time all that are kept. It goes up
 	// to the leadership if this sweeper has it, which may publish from then on, else up to what is stored by now. It may

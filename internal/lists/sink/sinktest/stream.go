@@ -68,7 +68,7 @@ type Poller[T any] struct {
 type process struct {
 	left    *int
 	paused  bool
-	led     bool   // it has led since it resigned or lost the leadership
+	led     bool   // it has led, and did not notice yet that another one does
 	token   uint64 // of its leadership; 0 when there is none
 	learned uint64 // sequence up to which it learned
 }
@@ -80,8 +80,7 @@ var ErrKilled = errors.New("the process was killed")
 func (p *Poller[T]) Lead(context.Context) error {
 	p.Mu.Lock()
 	defer p.Mu.Unlock()
-	if p.led && p.leader != &p.process {
-		p.resign()
+	if p.lost() {
 		return sweep.ErrLed
 	}
 	p.turn, p.leader = p.Put(nil, nil), &p.process
@@ -97,12 +96,8 @@ func (p *Poller[T]) Lead(context.Context) error {
 func (p *Poller[T]) Led(context.Context) (bool, error) {
 	p.Mu.Lock()
 	defer p.Mu.Unlock()
-	if p.led {
-		lost := p.leader != &p.process
-		if lost {
-			p.resign()
-		}
-		return lost, nil
+	if _, leads := p.answer[&p.process]; leads {
+		return p.lost(), nil
 	}
 	for other := range p.answer {
 		if *other.left != 0 && !other.paused {
@@ -112,16 +107,21 @@ func (p *Poller[T]) Led(context.Context) (bool, error) {
 	return false, nil
 }
 
-// Resign gives the leadership up.
+// lost reports whether the poller led and another one took the leadership.
+func (p *Poller[T]) lost() bool {
+	lost := p.led && p.leader != &p.process
+	if lost {
+		delete(p.answer, &p.process)
+		p.led, p.token = false, 0
+	}
+	return lost
+}
+
+// Resign lets Led of others report false, until Lead is called.
 func (p *Poller[T]) Resign() {
 	p.Mu.Lock()
 	defer p.Mu.Unlock()
-	p.resign()
-}
-
-func (p *Poller[T]) resign() {
 	delete(p.answer, &p.process)
-	p.led, p.token = false, 0
 }
 
 // Pause stops a process, as others see it, or lets it go on.
