@@ -21,14 +21,15 @@ import (
 )
 
 // built builds images by the command line, and returns their directory.
-func built(dist, source string, umask int) (string, error) {
+func built(dist, source string, umask int, options ...string) (string, error) {
 	before := syscall.Umask(umask)
 	defer syscall.Umask(before)
 	if err := os.Setenv("SOURCE_DATE_EPOCH", epoch); err != nil {
 		return "", err
 	}
 	var out, errs bytes.Buffer
-	if code := run([]string{"--source", source, "--out", dist, "--version", "1.2.3", "--revision", revision}, &out, &errs); code != 0 {
+	args := append([]string{"--source", source, "--out", dist, "--version", "1.2.3", "--revision", revision}, options...)
+	if code := run(args, &out, &errs); code != 0 {
 		return "", fmt.Errorf("exit status %d\n%s%s", code, &out, &errs)
 	}
 	return dist, nil
