@@ -25,7 +25,7 @@ vulncheck: ## known weaknesses in what is linked; needs the Go vulnerability dat
 fmt: ## format the source
 	CGO_ENABLED=0 go tool -modfile=tools/go.mod golangci-lint fmt
 
-fuzz: ## each fuzz target for 1 second, or FUZZ=60
+fuzz: ## each fuzz target with 1000 inputs, or FUZZ=60 for a minute
 	.ci/run fuzz
 
 bench: ## compare with other ways to do the same; ARGS=--quick is rough, ARGS=--help says what else

@@ -37,7 +37,7 @@ func TestTheRenamedTreeBuilds(t *testing.T) {
 		t.Helper()
 		cmd := exec.CommandContext(t.Context(), program, args...)
 		cmd.Dir = filepath.Join(dir, sub)
-		cmd.Env = append(os.Environ(), "GOFLAGS=-buildvcs=false -mod=mod", "CGO_ENABLED=0", "GOWORK=off")
+		cmd.Env = append(os.Environ(), "GOFLAGS=-buildvcs=false -trimpath -mod=mod", "CGO_ENABLED=0", "GOWORK=off")
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Fatalf("%v: %v\n%s", cmd, err, out)

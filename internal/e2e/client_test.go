@@ -133,7 +133,7 @@ func exampleCommands(t *testing.T, in *installation) map[string][]string {
 	for _, args := range [][]string{{"-C", "../../examples/go", "build", "-o", filepath.Join(dir, "invoice"), "."},
 		{"build", "-o", dir + string(filepath.Separator), "errand/cmd/errand"}} {
 		cmd := exec.CommandContext(t.Context(), "go", args...)
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-buildvcs=false", "GOWORK=off")
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-buildvcs=false -trimpath", "GOWORK=off")
 		out, err := cmd.CombinedOutput()
 		fatalIf(t, err != nil, "%v: %v\n%s", cmd, err, out)
 	}
