@@ -22,7 +22,7 @@ type FollowUp struct {
 	Logger zerolog.Logger
 	// Next returns the first event from a sequence or, where that is 0, a time on; zero if there is none. The error is ctx's.
 	Next func(ctx context.Context, from uint64, since time.Time) (history.Pending, error)
-	// Look looks one up at an age; before: the age before it, 0 at first. looked: the service was asked. Errors: pkg/clients'.
+	// Look looks one up at an age; before: the age before it, 0 at first. looked: the service was asked. Errors: pkg/clients', ErrAgain.
 	Look func(ctx context.Context, o history.Pending, before, age time.Duration) (looked bool, err error)
 	// Back limits how old events are that are looked up after a start; 0 means no limit.
 	Back time.Duration
@@ -32,6 +32,15 @@ type FollowUp struct {
 	Late func(time.Duration)
 
 	answered time.Time // when one was looked up last
+}
+
+// ErrAgain means that a look came to nothing, through no fault of the service.
+var ErrAgain = errors.New("mandates: it must be looked up again")
+
+// Again reports whether a look at the same age is to be made again after an error.
+func Again(err error) bool {
+	fate := clients.FateOf(err)
+	return fate == clients.Busy || fate == clients.Held || errors.Is(err, ErrAgain)
 }
 
 // queue holds the looks at one age. They are due in the order of the stream.
@@ -131,8 +140,7 @@ func (f *FollowUp) step(ctx context.Context, q *queue) (time.Duration, error) {
 	if looked {
 		q.asked = time.Now()
 	}
-	failed, ok := errors.AsType[*clients.Error](err)
-	if ok && (failed.Fate == clients.Busy || failed.Fate == clients.Held) { // nothing can be looked up
+	if Again(err) { // nothing can be looked up
 		if q.tries++; q.tries == 1 {
 			q.failed = now
 		}
@@ -148,8 +156,9 @@ func (f *FollowUp) step(ctx context.Context, q *queue) (time.Duration, error) {
 		f.Late(now.Sub(q.due))
 	}
 	q.open = history.Pending{} // an unknown fate or a refusal may be this event's fault: wait for its next age
+	_, asked := errors.AsType[*clients.Error](err)
 	switch {
-	case ok:
+	case asked:
 		return max(f.Policy.Max, retry.ResolvePace), err
 	case looked:
 		return retry.ResolvePace, err

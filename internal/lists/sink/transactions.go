@@ -43,38 +43,54 @@ func identifyTransaction(e messages.Event) (id, note string) {
 }
 
 // Learn is the store's, with records alone.
-func (t *Transactions) Learn(ctx context.Context) iter.Seq2[transactions.Learned, error] {
-	return func(yield func(transactions.Learned, error) bool) {
+func (t *Transactions) Learn(ctx context.Context) iter.Seq2[sweep.Stored, error] {
+	return func(yield func(sweep.Stored, error) bool) {
 		for s, err := range t.Store.Learn(ctx) {
 			id, ok := sweep.ParseID(s.ID)
-			if (ok || err != nil) && !yield(transactions.Learned{ID: id, Status: messages.StateOf(s.Subject), At: s.At}, err) {
+			if (ok || err != nil) && !yield(sweep.Stored{ID: id, At: s.At}, err) {
 				return
 			}
 		}
 	}
 }
 
-// Started yields the events that announce enrollments, each once, up to the last one that the stream's leader has.
-func (t *Transactions) Started(ctx context.Context) iter.Seq2[transactions.Started, error] {
-	filter := messages.Enroll.Subject(messages.Started, "*")
-	return func(yield func(transactions.Started, error) bool) {
-		end, err := t.end(ctx, t.stream, filter)
-		if err != nil {
-			yield(transactions.Started{}, err)
-			return
-		}
-		_, err = t.started.bodies(ctx, t.js, []string{filter}, end, time.Time{}, func(m jetstream.Msg, meta *jetstream.MsgMetadata) bool {
-			var b messages.EnrollStarted
-			if messages.DecodeEvent(m.Data(), &b) != nil || b.OrderNumber == "" {
-				return true
+// Candidates yields the events by which requests own order numbers, each once, up to the last one that the stream's leader has.
+func (t *Transactions) Candidates(ctx context.Context) iter.Seq2[transactions.Candidate, error] {
+	var filters []string
+	for _, state := range []messages.State{messages.Started, messages.Failed, messages.Resolved} {
+		filters = append(filters, messages.Enroll.Subject(state, "*"))
+	}
+	return func(yield func(transactions.Candidate, error) bool) {
+		var end bus.Message
+		for _, filter := range filters {
+			last, err := t.end(ctx, t.stream, filter)
+			if err != nil {
+				yield(transactions.Candidate{}, err)
+				return
 			}
-			return yield(transactions.Started{Sequence: meta.Sequence.Stream, Request: messages.ParseSubject(m.Subject()).ID,
-				Order: b.OrderNumber, At: meta.Timestamp}, nil)
+			if last.Sequence > end.Sequence {
+				end = last
+			}
+		}
+		_, err := t.started.bodies(ctx, t.js, filters, end, time.Time{}, func(m jetstream.Msg, meta *jetstream.MsgMetadata) bool {
+			c, ok := candidate(m.Subject(), m.Data())
+			c.Sequence, c.At = meta.Sequence.Stream, meta.Timestamp
+			return !ok || yield(c, nil)
 		})
 		if err != nil {
-			yield(transactions.Started{}, err)
+			yield(transactions.Candidate{}, err)
 		}
 	}
+}
+
+// candidate reads what a call, a failure or a resolution says of an order number. A request with records has had an effect.
+func candidate(subject string, body []byte) (c transactions.Candidate, ok bool) {
+	var b messages.EnrollResolved
+	if messages.DecodeEvent(body, &b) != nil || b.OrderNumber == "" || b.Outcome == messages.Succeeded || len(b.Evidence) > 0 {
+		return c, false
+	}
+	parsed := messages.ParseSubject(subject)
+	return transactions.Candidate{Request: parsed.ID, Order: b.OrderNumber, Failed: parsed.State != messages.Started}, true
 }
 
 // Request returns the id of the request whose event has a sequence, "" when it is gone.

@@ -45,7 +45,7 @@ func TestASecondApplicationOfARequestIsReportedOnce(t *testing.T) {
 				e.given = 0
 				l = New(config)
 			}
-			events, err := l.events(t.Context(), l.rows(records))
+			events, _, err := l.events(t.Context(), l.rows(records, l.states.asked(), ""))
 			if err != nil {
 				t.Fatal(err)
 			}

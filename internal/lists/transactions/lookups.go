@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"hash/maphash"
-	"maps"
 	"sync"
 	"time"
 
@@ -14,7 +13,6 @@ import (
 	"errand/internal/lists/sweep"
 	"errand/internal/mandates"
 	"errand/internal/retry"
-	"errand/pkg/clients"
 	"errand/pkg/clients/mandate"
 	"errand/pkg/messages"
 )
@@ -28,8 +26,10 @@ type LookUps struct {
 	Upstream *mandate.Client
 	Policy   retry.Policy
 	Events   EnrollmentEvents
-	// Publish has records published: the sweeper's Publish.
+	// Publish has records published: the sweeper's Publish. After an error they are looked up again.
 	Publish func(ctx context.Context, rows []sweep.Row[Record]) error
+	// Leads, if set, waits until this poller leads: the sweeper's Leads. The error is ctx's.
+	Leads func(ctx context.Context) error
 	// ReadLately, if set, reports whether the list was read lately as far back as a time, by its own dates.
 	ReadLately func(at time.Time) bool
 	// LookedUp, if set, is called for each look with what caused it and how late it was.
@@ -49,24 +49,42 @@ type EnrollmentEvents interface {
 
 // Run works until ctx ends. What is open is read from the events.
 func (l *LookUps) Run(ctx context.Context) {
+	if l.leads(ctx) != nil {
+		return
+	}
 	var both sync.WaitGroup
 	both.Go(func() {
-		open := l.looks("an open enrollment", messages.ByLookUp, messages.Enroll, messages.Succeeded)
-		open.Ages, open.Look = retry.OpenAges, l.open
+		open := l.looks("an open enrollment", messages.ByLookUp, messages.Enroll, messages.Succeeded, l.open)
+		open.Ages = retry.OpenAges
 		open.Run(ctx)
 	})
 	both.Go(func() {
-		called := l.looks("an enrollment that a callback names", messages.ByCallback, messages.Callback, messages.Received)
-		called.Ages, called.Back, called.Look = retry.CallbackAges, retry.CallbackBack, l.called
+		called := l.looks("an enrollment that a callback names", messages.ByCallback, messages.Callback, messages.Received, l.called)
+		called.Ages, called.Back = retry.CallbackAges, retry.CallbackBack
+		l.looked = map[uint64]time.Time{}
 		called.Run(ctx)
 	})
 	both.Wait()
 }
 
-func (l *LookUps) looks(what string, by messages.TransactionBy, op messages.Operation, state messages.State) *mandates.FollowUp {
+func (l *LookUps) leads(ctx context.Context) error {
+	if l.Leads == nil {
+		return nil
+	}
+	return l.Leads(ctx)
+}
+
+func (l *LookUps) looks(what string, by messages.TransactionBy, op messages.Operation, state messages.State,
+	look func(ctx context.Context, o history.Pending, before, age time.Duration) (bool, error)) *mandates.FollowUp {
 	return &mandates.FollowUp{What: what, Policy: l.Policy, Logger: l.Logger,
 		Next: func(ctx context.Context, from uint64, since time.Time) (history.Pending, error) {
 			return l.Events.Open(ctx, op, state, from, since)
+		},
+		Look: func(ctx context.Context, o history.Pending, before, age time.Duration) (looked bool, err error) {
+			if err := l.leads(ctx); err != nil {
+				return false, err
+			}
+			return look(ctx, o, before, age)
 		},
 		Late: func(late time.Duration) {
 			if l.LookedUp != nil {
@@ -130,29 +148,24 @@ func (l *LookUps) called(ctx context.Context, o history.Pending, before, age tim
 		return false, nil
 	}
 	looked, err = l.look(ctx, b.OrderNumber, messages.ByCallback)
-	if fate := clients.FateOf(err); fate != clients.Busy && fate != clients.Held { // then it is tried again
-		l.note(key, now)
+	if mandates.Again(err) {
+		return looked, err
 	}
+	if len(l.looked) >= maxLooked {
+		clear(l.looked)
+	}
+	l.looked[key] = now
 	return looked, err
 }
 
-// note remembers a look, and forgets those that are long ago.
-func (l *LookUps) note(key uint64, now time.Time) {
-	if l.looked == nil {
-		l.looked = map[uint64]time.Time{}
-	}
-	if l.looked[key] = now; len(l.looked)%maxLooked == 0 {
-		maps.DeleteFunc(l.looked, func(_ uint64, at time.Time) bool { return now.Sub(at) > forgetEvery })
-	}
-}
-
-// maxLooked is how many looks are remembered before it is looked whether some are long ago.
-const maxLooked = 1000
+// maxLooked is how many looks are remembered.
+const maxLooked = 10_000
 
 // lookPages is how many pages of one order number are read: it has few records.
 const lookPages = 4
 
 func (l *LookUps) look(ctx context.Context, order string, by messages.TransactionBy) (looked bool, err error) {
+	asked := l.List.states.asked()
 	found, err := mandates.Read(ctx, nil, l.Upstream, l.Policy, mandate.Filter{OrderNumber: order, Limit: MaxPage}, lookPages)
 	if err != nil {
 		return true, err
@@ -160,12 +173,8 @@ func (l *LookUps) look(ctx context.Context, order string, by messages.Transactio
 	if found.Proof() == mandates.Nothing {
 		return true, fmt.Errorf("transactions: only readings of the whole list show what is decided: %s", found.Flaw)
 	}
-	rows := l.List.rows(found.Records)
-	for i := range rows {
-		rows[i].Item.by = by
-	}
-	if err := l.Publish(ctx, rows); err != nil {
-		return true, fmt.Errorf("transactions: publish what was looked up: %w", err)
+	if err := l.Publish(ctx, l.List.rows(found.Records, asked, by)); err != nil {
+		return true, fmt.Errorf("transactions: publish what was looked up: %w: %w", mandates.ErrAgain, err)
 	}
 	return true, nil
 }

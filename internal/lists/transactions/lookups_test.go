@@ -2,6 +2,7 @@ package transactions
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -118,6 +119,41 @@ func TestManyCallbacksCauseFewLooks(t *testing.T) {
 		}
 		if len(looks) < 3 || len(looks) > 13 {
 			t.Errorf("%d looks in a minute of callbacks and the minute after", len(looks))
+		}
+	})
+}
+
+// A poller looks up only while it leads, and looks again at what it could not publish.
+func TestWhatIsNotPublishedIsLookedUpAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c called
+		began, looked, published := time.Now(), 0, 0
+		l := lookUps(t, &c, func() int { looked++; return http.StatusOK })
+		l.Leads = func(ctx context.Context) error {
+			time.Sleep(time.Until(began.Add(5 * time.Minute)))
+			if looked > 0 && published == 0 {
+				time.Sleep(time.Minute)
+			}
+			return ctx.Err()
+		}
+		l.Publish = func(context.Context, []sweep.Row[Record]) error {
+			if time.Since(began) < 10*time.Minute {
+				return errors.New("it does not lead")
+			}
+			published++
+			return nil
+		}
+		c.call("a")
+		ctx, stop := context.WithTimeout(t.Context(), 4*time.Minute)
+		l.Run(ctx)
+		if stop(); looked > 0 {
+			t.Errorf("while it did not lead it looked %d times", looked)
+		}
+		ctx, stop = context.WithTimeout(t.Context(), 10*time.Minute)
+		defer stop()
+		l.Run(ctx)
+		if published == 0 || looked > 12 {
+			t.Errorf("published %d times after %d looks", published, looked)
 		}
 	})
 }

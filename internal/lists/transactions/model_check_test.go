@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"errand/internal/mandates"
 	"errand/pkg/messages"
 )
 
@@ -11,7 +12,7 @@ import (
 func (m *model) find(e messages.Event) *transaction {
 	r := read(e.Body.(*messages.TransactionBody).Transaction, local)
 	for _, t := range slices.Concat(m.service.rows, m.service.gone) {
-		if t.id == r.identity && (t.kind == "Deduction") == (e.Operation == messages.Deduction) {
+		if mandates.ReadRecord(r.Raw).ID == t.id && (t.kind == "Deduction") == (e.Operation == messages.Deduction) {
 			return t
 		}
 	}
@@ -19,11 +20,63 @@ func (m *model) find(e messages.Event) *transaction {
 	return nil
 }
 
+// published is an event of a record.
+type published struct {
+	status, mandate string
+	at              time.Time
+}
+
 // count counts an event that is stored.
 func (m *model) count(e messages.Event) {
 	if e.State != messages.Marked {
-		m.times[m.find(e).key(string(e.State))]++
-		m.shares[e.Body.(*messages.TransactionBody).Match.Confidence]++
+		b := e.Body.(*messages.TransactionBody)
+		key := m.find(e).key()
+		m.events[key] = append(m.events[key], published{string(e.State), b.MandateStatus, time.Now()})
+		m.shares[b.Match.Confidence]++
+	}
+}
+
+// check wants each state that lasted for long enough while a poller was at work to be the last one published before it ended, and
+// each event to be of a later state than the one before.
+func (m *model) check(t *transaction) {
+	events := m.events[t.key()]
+	m.published += len(events)
+	last, lastAt := -1, -1 // event, and the state that it is of
+	for i, e := range events {
+		at := -1
+		for j, s := range t.states {
+			if s.status == e.status && s.mandate == e.mandate && !s.since.After(e.at) {
+				at = j
+			}
+		}
+		again := i > 0 && e.status == events[i-1].status && e.mandate == events[i-1].mandate &&
+			!slices.ContainsFunc(t.states[max(lastAt, 0):at+1], func(s state) bool { return s.excused })
+		if at <= lastAt || again {
+			m.Errorf("%s, made %v: event %d is of state %d, event %d of %d\nstates %v\nevents %v", t.key(), t.created, last, lastAt, i, at,
+				t.states, events)
+		}
+		if at > 0 && slices.ContainsFunc(t.states[:at], func(s state) bool { return s.status == e.status && s.mandate == e.mandate }) {
+			m.returns++
+		}
+		last, lastAt = i, at
+	}
+	for i, s := range t.states {
+		until := time.Now()
+		if !t.left.IsZero() {
+			until = t.left
+		}
+		if i+1 < len(t.states) {
+			until = t.states[i+1].since
+		}
+		is := published{}
+		for _, e := range events {
+			if !e.at.After(until) {
+				is = e
+			}
+		}
+		if !s.excused && m.shown(s.since, until) && (is.status != s.status || is.mandate != s.mandate) {
+			m.Errorf("%s, made %v: state %d, until %v, is not published\nstates %v\nevents %v", t.key(), t.created, i, until, t.states, events)
+		}
 	}
 }
 
@@ -51,7 +104,9 @@ func (m *model) judge(e messages.Event) {
 		if s.At.Equal(time.Now()) { // it may have come since the match
 			return
 		}
-		if _, there := requests[s.Other.Request]; !there {
+		if _, there := requests[s.Other.Request]; s.Other.Failed {
+			delete(requests, s.Other.Request)
+		} else if !there {
 			requests[s.Other.Request] = s.At
 		}
 	}

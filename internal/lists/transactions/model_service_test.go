@@ -26,7 +26,9 @@ type service struct {
 	total  func(rows int) int // what pages say
 	silent bool               // pages do not say how long they are
 	busy   func()             // runs before each page is served
-	pages  int
+	// underWay runs while the answer is on its way.
+	underWay func(shown []*transaction)
+	pages    int
 }
 
 // transaction is a record of the list, in the states that it was in.
@@ -43,9 +45,9 @@ type transaction struct {
 }
 
 type state struct {
-	status  string // as it is in subjects
-	since   time.Time
-	excused bool // it need not be published
+	status, mandate string // as they are in events
+	since           time.Time
+	excused         bool // it need not be published
 }
 
 // statuses are the states of transactions as the service writes them, by how events name them.
@@ -54,13 +56,20 @@ var statuses = map[string]string{
 	"failed":   `"status":2,"status_description":" FAILED! "`,
 	"status_7": `"status":7,"status_description":null`, "status_erased": `"status":9,"status_description":"Erased"`,
 	"status_4": `"status":4,"status_description":"取消"`,
-	"bounced":  `"status":3,"status_description":"Bounced"`, "unmatched": `"status_description":"unmatched"`, "unknown": `"status":{}`,
+	"bounced":  `"status":6,"status_description":"Bounced"`, "unmatched": `"status_description":"unmatched"`, "unknown": `"status":{}`,
 }
+
+// ofMandates are the states of mandates.
+var ofMandates = map[string]string{"new": `"status":0,"status_description":"New"`, "active": `"status":3,"status_description":"Active"`,
+	"terminated": `"status":"4","status_description":"Terminated"`, "inactive": `"status_description":"Inactive"`}
 
 func (s *service) add(t *transaction, status string) *transaction {
 	s.made++
 	t.created, t.place = time.Now().Truncate(time.Second), s.random.Uint64()
-	t.states = []state{{status: status, since: time.Now()}}
+	t.states = []state{{status: status, mandate: "new", since: time.Now()}}
+	if t.bare {
+		t.states[0].mandate = ""
+	}
 	at, _ := slices.BinarySearchFunc(s.rows, t, func(a, b *transaction) int { return a.created.Compare(b.created) })
 	for at < len(s.rows) && !s.rows[at].created.After(t.created) {
 		at++
@@ -69,10 +78,10 @@ func (s *service) add(t *transaction, status string) *transaction {
 	return t
 }
 
-func (t *transaction) is() string { return t.states[len(t.states)-1].status }
+func (t *transaction) is() state { return t.states[len(t.states)-1] }
 
-// key names a state of a record.
-func (t *transaction) key(status string) string { return t.kind + " " + t.id + " " + status }
+// key names a record.
+func (t *transaction) key() string { return t.kind + " " + t.id }
 
 // spelled is an order number as the service may have stored it.
 func (s *service) spelled(order string) string {
@@ -88,10 +97,10 @@ func (s *service) spelled(order string) string {
 func (s *service) json(t *transaction) json.RawMessage {
 	m := "null"
 	if !t.bare {
-		m = fmt.Sprintf(`{"id":"M%s","order_number":%q,"status":1,"status_description":"Active"}`, t.id, s.spelled(t.order))
+		m = fmt.Sprintf(`{"id":"M%s","order_number":%q,%s}`, t.id, s.spelled(t.order), ofMandates[t.is().mandate])
 	}
 	return json.RawMessage(fmt.Sprintf(`{"id":%q,"transaction_type":%q,"created_at":%q,"order_number":%q,%s,"mandate":%s}`,
-		t.id, t.kind, t.created.In(kualaLumpur).Format(time.DateTime), s.spelled(t.own), statuses[t.is()], m))
+		t.id, t.kind, t.created.In(kualaLumpur).Format(time.DateTime), s.spelled(t.own), statuses[t.is().status], m))
 }
 
 // perPage is the size of a page, whatever is asked for.
@@ -101,7 +110,22 @@ func (s *service) page(ctx context.Context, number int) (p mandate.Page, err err
 	if err := ctx.Err(); err != nil {
 		return p, err
 	}
-	time.Sleep(20 * time.Millisecond)
+	time.Sleep(10 * time.Millisecond)
+	shown := s.snapshot(func(rows []*transaction) []*transaction {
+		if p.Total = s.total(len(rows)); !s.silent {
+			p.PerPage = perPage
+		}
+		return rows[min((number-1)*perPage, len(rows)):min(number*perPage, len(rows))]
+	}, &p.Records)
+	time.Sleep(10 * time.Millisecond)
+	if s.underWay != nil {
+		s.underWay(shown)
+	}
+	return p, nil
+}
+
+// snapshot is a part of the list as it is now.
+func (s *service) snapshot(part func([]*transaction) []*transaction, records *[]json.RawMessage) []*transaction {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.pages++
@@ -115,27 +139,42 @@ func (s *service) page(ctx context.Context, number int) (p mandate.Page, err err
 	case sweep.Unordered:
 		slices.SortFunc(rows, func(a, b *transaction) int { return cmp.Compare(a.place, b.place) })
 	}
-	if p.Total = s.total(len(rows)); !s.silent {
-		p.PerPage = perPage
+	rows = part(rows)
+	for _, t := range rows {
+		*records = append(*records, s.json(t))
 	}
-	for i := (number - 1) * perPage; i < min(number*perPage, len(rows)); i++ {
-		p.Records = append(p.Records, s.json(rows[i]))
-	}
-	return p, nil
+	return rows
 }
 
-// change has a record go on to another state.
+// lookUp is what the list shows of an order number.
+func (s *service) lookUp(order string) (records []json.RawMessage) {
+	s.snapshot(func(rows []*transaction) []*transaction {
+		return slices.DeleteFunc(rows, func(t *transaction) bool { return t.order != order })
+	}, &records)
+	return records
+}
+
+// change has a record go on to another state, or back to one, or its mandate; not twice within the time that it takes to publish one.
 func (s *service) change(t *transaction, excused bool) {
+	is := t.is()
 	next := map[string][]string{
 		"new": {"approved", "failed", "status_7", "status_4"}, "status_7": {"approved",
-			"status_erased"}, "status_4": {"new"}, "approved": {"bounced"}, "failed": {"unknown"},
-	}[t.is()]
-	for _, n := range next {
-		if !slices.ContainsFunc(t.states, func(was state) bool { return was.status == n }) && s.random.IntN(2) == 0 {
-			t.states = append(t.states, state{n, time.Now(), excused})
-			return
-		}
+			"status_erased"}, "status_4": {"new"}, "approved": {"bounced"}, "bounced": {"approved"}, "failed": {"unknown"},
+	}[is.status]
+	mandates := map[string][]string{"new": {"active"}, "active": {"terminated", "inactive"}, "terminated": {"active"},
+		"inactive": {"terminated"}}[is.mandate]
+	switch {
+	case time.Since(is.since) < time.Minute || len(t.states) > 9 || s.random.IntN(2) == 0:
+		return
+	case len(mandates) > 0 && is.status != "new" && s.random.IntN(2) == 0:
+		is.mandate = mandates[s.random.IntN(len(mandates))]
+	case len(next) > 0:
+		is.status = next[s.random.IntN(len(next))]
+	default:
+		return
 	}
+	is.since, is.excused = time.Now(), excused
+	t.states = append(t.states, is)
 }
 
 func (s *service) remove(t *transaction) {

@@ -14,7 +14,7 @@ import (
 
 // stream has the events of enrollments and of the list, and keeps them for a while.
 type stream struct {
-	sinktest.Stream[Started]
+	sinktest.Stream[Candidate]
 	mu        sync.Mutex           // guards the service too
 	matched   func(messages.Event) // called when an event is about to be stored
 	published func(messages.Event) // called when it is
@@ -22,14 +22,14 @@ type stream struct {
 
 // poller is the stream as one process sees it.
 type poller struct {
-	sinktest.Poller[Started]
+	sinktest.Poller[Candidate]
 	matched func(messages.Event)
 	read    uint64
 }
 
 // poller stores as many events before it is killed; a negative number: all.
 func (s *stream) poller(left int, kill func()) *poller {
-	return &poller{Poller: sinktest.Poller[Started]{Stream: &s.Stream, Mu: &s.mu, Left: left, Kill: kill, Stored: s.published},
+	return &poller{Poller: sinktest.Poller[Candidate]{Stream: &s.Stream, Mu: &s.mu, Left: left, Kill: kill, Stored: s.published},
 		matched: s.matched}
 }
 
@@ -38,10 +38,10 @@ func (p *poller) Lead(ctx context.Context) error {
 	return p.Poller.Lead(ctx)
 }
 
-func (p *poller) Learn(context.Context) iter.Seq2[Learned, error] {
-	return func(yield func(Learned, error) bool) {
+func (p *poller) Learn(context.Context) iter.Seq2[sweep.Stored, error] {
+	return func(yield func(sweep.Stored, error) bool) {
 		for _, m := range p.News() {
-			if !yield(Learned{idOf(*m.Event), m.Event.State, m.At}, nil) {
+			if !yield(sweep.Stored{ID: idOf(*m.Event), At: m.At}, nil) {
 				return
 			}
 		}
@@ -70,14 +70,19 @@ func (p *poller) Publish(_ context.Context, events []messages.Event) func() (int
 	return func() (int, error) { err := <-done; return n, err }
 }
 
-func (p *poller) Started(context.Context) iter.Seq2[Started, error] {
-	return func(yield func(Started, error) bool) {
-		var news []sinktest.Message[Started]
+func (p *poller) Candidates(context.Context) iter.Seq2[Candidate, error] {
+	return func(yield func(Candidate, error) bool) {
+		var news []sinktest.Message[Candidate]
 		p.Mu.Lock()
 		news, p.read = p.After(p.read)
 		p.Mu.Unlock()
 		for _, m := range news {
-			if m.Other != nil && !yield(Started{m.Sequence, m.Other.Request, m.Other.Order, m.At}, nil) {
+			if m.Other == nil {
+				continue
+			}
+			c := *m.Other
+			c.Sequence, c.At = m.Sequence, m.At
+			if !yield(c, nil) {
 				return
 			}
 		}

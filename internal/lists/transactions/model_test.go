@@ -43,14 +43,16 @@ func TestEachStateOfEachRecordIsPublishedOnceUnderItsRequest(t *testing.T) {
 // model is the service, what was published of it, and the requests that were made.
 type model struct {
 	*testing.T
-	random   *rand.Rand
-	service  *service
-	stream   *stream
-	requests []string // order numbers, by the number of the request
-	times    map[string]int
-	shares   map[messages.Confidence]int
-	ran      []span
-	began    time.Time // of the pollers at work that will not crash; zero: there are none
+	random                      *rand.Rand
+	service                     *service
+	stream                      *stream
+	requests                    []string               // order numbers, by the number of the request
+	refused                     []string               // order numbers of refused requests
+	events                      map[string][]published // by record
+	shares                      map[messages.Confidence]int
+	returns, lookUps, published int
+	ran                         []span
+	began                       time.Time // of the pollers at work that will not crash; zero: there are none
 }
 
 // span is a time in which a poller was at work and did not crash.
@@ -63,7 +65,7 @@ const (
 )
 
 func newModel(t *testing.T, order sweep.Order, seed uint64) *model {
-	m := &model{T: t, random: rand.New(rand.NewPCG(seed, uint64(order))), stream: &stream{}, times: map[string]int{},
+	m := &model{T: t, random: rand.New(rand.NewPCG(seed, uint64(order))), stream: &stream{}, events: map[string][]published{},
 		shares: map[messages.Confidence]int{}}
 	m.service = &service{mu: &m.stream.mu, order: order, random: rand.New(rand.NewPCG(uint64(order), seed))}
 	m.stream.matched, m.stream.published = m.judge, m.count
@@ -96,26 +98,14 @@ func (m *model) run() {
 	m.service.busy = nil
 	m.live(soon, 1, false)
 	for _, t := range slices.Concat(m.service.rows, m.service.gone) {
-		for i, s := range t.states {
-			until := time.Now()
-			if !t.left.IsZero() {
-				until = t.left
-			}
-			if i+1 < len(t.states) {
-				until = t.states[i+1].since
-			}
-			n := m.times[t.key(s.status)]
-			delete(m.times, t.key(s.status))
-			if n > 1 || n == 0 && !s.excused && m.shown(s.since, until) {
-				m.Errorf("%s of %v, from %v to %v, is published %d times", t.key(s.status), t.created, s.since, until, n)
-			}
-		}
+		m.check(t)
+		delete(m.events, t.key())
 	}
-	for key, n := range m.times {
-		m.Errorf("%s, which never was, is published %d times", key, n)
+	for key, events := range m.events {
+		m.Errorf("%s, which never was, is published: %v", key, events)
 	}
-	m.Logf("events are kept for %v: %d records, %d gone, %d pages, matches %v", m.stream.Age, len(m.service.rows), len(m.service.gone),
-		m.service.pages, m.shares)
+	m.Logf("events are kept for %v: %d records, %d gone, %d pages, %d look-ups, %d events, %d of states that returned, matches %v",
+		m.stream.Age, len(m.service.rows), len(m.service.gone), m.service.pages, m.lookUps, m.published, m.returns, m.shares)
 	if m.shares[messages.MatchExact] == 0 || m.shares[messages.MatchNone] == 0 || m.shares[messages.MatchAmbiguous] == 0 {
 		m.Error("not all kinds of matches are seen")
 	}
@@ -161,6 +151,7 @@ func (m *model) live(while time.Duration, pollers int, crash bool) {
 				m.Error(err)
 			}
 		})
+		m.service.underWay = func(shown []*transaction) { m.lookUp(ctx, &work, s, list, shown) }
 	}
 	for ctx.Err() == nil && m.service.busy != nil {
 		m.happen()
@@ -174,6 +165,33 @@ func (m *model) live(while time.Duration, pollers int, crash bool) {
 	if !crash {
 		m.ran = append(m.ran, span{began, time.Now()})
 	}
+}
+
+// lookUp has a record of a page change while the page is on its way, or not, and looks it up.
+func (m *model) lookUp(ctx context.Context, work *sync.WaitGroup, s *sweep.Sweeper[Record], l *List, shown []*transaction) {
+	var pauses [4]time.Duration
+	m.change(func() {
+		for i := range pauses {
+			pauses[i] = time.Duration(m.random.IntN(40)) * time.Millisecond
+		}
+		if len(shown) == 0 || m.random.IntN(8) > 0 {
+			return
+		}
+		t := shown[m.random.IntN(len(shown))]
+		m.lookUps++
+		work.Go(func() {
+			time.Sleep(pauses[0])
+			asked := l.states.asked()
+			time.Sleep(pauses[1])
+			records := m.service.lookUp(t.order)
+			time.Sleep(pauses[2])
+			_ = s.Publish(ctx, l.rows(records, asked, messages.ByLookUp))
+		})
+		if m.random.IntN(2) == 0 && m.service.busy != nil && t.left.IsZero() {
+			m.service.change(t, m.excused(t))
+		}
+	})
+	time.Sleep(2 * pauses[3])
 }
 
 // kept is since when everything that was published is kept, as far as the list needs it.
@@ -206,7 +224,7 @@ func (m *model) happen() {
 			m.enroll()
 			m.other()
 		}
-		for range m.service.random.IntN(12) {
+		for range m.service.random.IntN(24) {
 			m.goOn()
 		}
 		for range m.service.random.IntN(3) {
@@ -251,7 +269,20 @@ func (m *model) enroll() {
 	m.requests = append(m.requests, order)
 	id := fmt.Sprint("r", n)
 	for range 1 + m.service.random.IntN(2) {
-		m.stream.Put(nil, &Started{Request: id, Order: order})
+		m.stream.Put(nil, &Candidate{Request: id, Order: order})
+	}
+	switch m.service.random.IntN(8) {
+	case 0: // and another request takes the order number
+		m.stream.Put(nil, &Candidate{Request: id, Order: order, Failed: true})
+		m.refused = append(m.refused, order)
+		id = fmt.Sprint("again-", id)
+		m.stream.Put(nil, &Candidate{Request: id, Order: order})
+	case 1: // and is corrected
+		m.stream.Put(nil, &Candidate{Request: id, Order: order, Failed: true})
+		m.refused = append(m.refused, order)
+		order += "-corrected"
+		m.requests[n] = order
+		m.stream.Put(nil, &Candidate{Request: id, Order: order})
 	}
 	t := &transaction{id: fmt.Sprint("T", m.service.made), kind: "Enrollment", order: order, own: order, request: id,
 		bare: m.service.random.IntN(8) == 0}
@@ -261,6 +292,9 @@ func (m *model) enroll() {
 // other is an enrollment of somebody else.
 func (m *model) other() {
 	order := fmt.Sprint("ELSE-", m.service.made)
+	if n := len(m.refused); n > 0 && m.service.random.IntN(4) == 0 && !slices.Contains(m.requests, m.refused[n-1]) {
+		order = m.refused[n-1]
+	}
 	m.service.add(&transaction{id: fmt.Sprint("T", m.service.made), kind: "Enrollment", order: order, own: order}, "new")
 }
 
@@ -268,14 +302,18 @@ func (m *model) other() {
 // only to those who have looked at it.
 func (m *model) goOn() {
 	t := m.service.any()
-	m.service.change(t, m.stream.Age > 0 && t.created.Before(m.kept().Add(soon)) && (m.began.IsZero() || time.Since(m.began) < firstLook))
+	m.service.change(t, m.excused(t))
+}
+
+func (m *model) excused(t *transaction) bool {
+	return m.stream.Age > 0 && t.created.Before(m.kept().Add(soon)) && (m.began.IsZero() || time.Since(m.began) < firstLook)
 }
 
 // deduct makes a deduction on a mandate that was approved, and whose order number no later request
 // has: it could not be told from that one's.
 func (m *model) deduct() {
 	t := m.service.any()
-	if !strings.HasPrefix(t.id, "T") || t.kind != "Enrollment" || t.is() != "approved" ||
+	if !strings.HasPrefix(t.id, "T") || t.kind != "Enrollment" || t.is().status != "approved" ||
 		slices.Contains(m.requests[m.number(t)+1:], t.order) {
 		return
 	}
@@ -292,6 +330,6 @@ func (m *model) deduct() {
 // number is that of the request that a record is of; -1: of somebody else's.
 func (m *model) number(t *transaction) int {
 	n := -1
-	_, _ = fmt.Sscanf(t.request, "r%d", &n)
+	_, _ = fmt.Sscanf(strings.TrimPrefix(t.request, "again-"), "r%d", &n)
 	return n
 }

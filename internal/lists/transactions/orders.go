@@ -13,20 +13,21 @@ import (
 
 // Enrollments reads what was published of enrollments.
 type Enrollments interface {
-	// Started yields the events that announce calls and that it has not yielded before.
-	Started(ctx context.Context) iter.Seq2[Started, error]
+	// Candidates yields, in the order of the stream, what it has not yielded before.
+	Candidates(ctx context.Context) iter.Seq2[Candidate, error]
 	// Request returns the id of the request whose event has a sequence; "" if that event is gone.
 	Request(ctx context.Context, sequence uint64) (string, error)
 	// First is the sequence of the oldest event that is kept.
 	First(ctx context.Context) (uint64, error)
 }
 
-// Started is an event that announces a call.
-type Started struct {
+// Candidate is an event by which a request may own the records of an order number, or no longer does.
+type Candidate struct {
 	Sequence uint64
 	Request  string
 	Order    string
 	At       time.Time // when it was stored
+	Failed   bool      // without effect; otherwise it announces a call
 }
 
 // orders are the requests by order number, each known by its newest event's sequence: an id takes several times the memory.
@@ -50,11 +51,16 @@ func (o *orders) update(ctx context.Context, from Enrollments) error {
 	if o.first == nil {
 		o.first, o.more = map[uint64]place{}, map[uint64][]place{}
 	}
-	for s, err := range from.Started(ctx) {
+	for c, err := range from.Candidates(ctx) {
 		if err != nil {
 			return fmt.Errorf("transactions: read enrollments: %w", err)
 		}
-		o.add(fold(s.Order), place{s.Sequence, maphash.String(seed, s.Request), s.At.Unix()})
+		order, request := fold(c.Order), maphash.String(seed, c.Request)
+		if c.Failed {
+			o.remove(order, func(p place) bool { return p.request == request })
+		} else {
+			o.add(order, place{c.Sequence, request, c.At.Unix()})
+		}
 	}
 	if now := time.Now(); now.After(o.until) {
 		o.until = now.Add(forgetEvery)
@@ -67,8 +73,7 @@ func (o *orders) update(ctx context.Context, from Enrollments) error {
 	return nil
 }
 
-// add notes that an event of a request names an order number. The newest one is kept the
-// longest; of many requests the newest are enough to know that there is more than one.
+// add notes that an event of a request names an order number. The newest one is kept the longest.
 func (o *orders) add(order uint64, p place) {
 	have, there := o.first[order]
 	if there && have.request == p.request {
@@ -83,40 +88,58 @@ func (o *orders) add(order uint64, p place) {
 		p.since = others[i].since
 		others = slices.Delete(others, i, i+1)
 	}
-	o.more[order] = append(others[max(0, len(others)+2-maxCandidates):], p)
+	if others = append(others, p); len(others) > maxCandidates {
+		others = others[1:]
+		others[0].request = several
+	}
+	o.more[order] = others
 }
+
+// maxCandidates is how many requests an ambiguous match names. One place stands for all older ones.
+const (
+	maxCandidates = 10
+	several       = 0
+)
 
 func (o *orders) forget(oldest uint64) {
 	for order, p := range o.first {
-		if p.sequence >= oldest {
-			continue
-		}
-		rest := slices.DeleteFunc(o.more[order], func(p place) bool { return p.sequence < oldest })
-		delete(o.more, order)
-		if len(rest) == 0 {
-			delete(o.first, order)
-			continue
-		}
-		if o.first[order] = rest[0]; len(rest) > 1 {
-			o.more[order] = rest[1:]
+		if p.sequence < oldest || len(o.more[order]) > 0 {
+			o.remove(order, func(p place) bool { return p.sequence < oldest })
 		}
 	}
 }
 
-// maxCandidates is how many requests an ambiguous match names.
-const maxCandidates = 10
+func (o *orders) remove(order uint64, gone func(place) bool) {
+	places := slices.DeleteFunc(o.of(order), gone)
+	delete(o.more, order)
+	if len(places) == 0 {
+		delete(o.first, order)
+		return
+	}
+	if o.first[order] = places[0]; len(places) > 1 {
+		o.more[order] = places[1:]
+	}
+}
 
 // early is how long before the first call of a request a record may have been made that is of
 // it: dates have no zone, and clocks differ. One that is older is of an earlier enrollment.
 const early = 24 * time.Hour
 
-// match returns a record's request: exact if one request alone has its order number.
+// match returns a record's request: exact if one request alone has its order number. For deductions, which are many, no more than
+// one event is read.
 func (o *orders) match(ctx context.Context, from Enrollments, r Record) (messages.TransactionMatch, error) {
-	match := messages.TransactionMatch{Confidence: messages.MatchNone}
+	match, found := messages.TransactionMatch{Confidence: messages.MatchNone}, 0
 	for i, name := range r.names {
-		for _, p := range o.of(fold(name)) {
-			if len(match.Candidates) == maxCandidates {
-				break
+		places := o.of(fold(name))
+		if r.Kind == messages.Deduction && len(places) > 1 {
+			return messages.TransactionMatch{Confidence: messages.MatchAmbiguous}, nil
+		}
+		for _, p := range places {
+			if p.request == several {
+				found, match.Confidence = found+1, messages.MatchAmbiguous
+			}
+			if p.request == several || len(match.Candidates) == maxCandidates {
+				continue
 			}
 			id, err := from.Request(ctx, p.sequence)
 			if err != nil {
@@ -125,9 +148,10 @@ func (o *orders) match(ctx context.Context, from Enrollments, r Record) (message
 			if maphash.String(seed, id) != p.request { // it is gone
 				continue
 			}
+			found++
 			match.Candidates = append(match.Candidates, id)
 			switch older := !r.At.IsZero() && r.At.Before(time.Unix(p.since, 0).Add(-early)); {
-			case len(match.Candidates) > 1, i > 0 && !older: // of the record itself, and the mandate has another
+			case found > 1, i > 0 && !older: // of the record itself, and the mandate has another
 				match.Confidence = messages.MatchAmbiguous
 			case !older:
 				match.Confidence = messages.MatchExact
@@ -146,6 +170,8 @@ func (o *orders) of(order uint64) []place {
 	}
 	return nil
 }
+
+var seed = maphash.MakeSeed()
 
 // fold is the same for all spellings of an order number.
 func fold(order string) uint64 { return maphash.String(seed, messages.OrderKey(order)) }

@@ -12,26 +12,29 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"errand/internal/sandbox/devkit/inshort"
-	"errand/pkg/messages"
 )
 
 // enrollments are events that announce calls, by sequence from 1.
 type enrollments struct {
-	events []Started
+	events []Candidate
 	given  int
 	first  uint64 // older ones are kept no more
 	err    error
+	read   int // requests
 }
 
 func (e *enrollments) start(request, order string) {
-	e.events = append(e.events, Started{uint64(len(e.events) + 1), request, order, time.Now()})
+	e.events = append(e.events, Candidate{uint64(len(e.events) + 1), request, order, time.Now(), false})
 }
 
-func (e *enrollments) Started(context.Context) iter.Seq2[Started, error] {
-	return func(yield func(Started, error) bool) {
+func (e *enrollments) fail(request, order string) {
+	e.start(request, order)
+	e.events[len(e.events)-1].Failed = true
+}
+
+func (e *enrollments) Candidates(context.Context) iter.Seq2[Candidate, error] {
+	return func(yield func(Candidate, error) bool) {
 		for e.given < len(e.events) && e.err == nil {
 			e.given++
 			if e.events[e.given-1].Sequence >= e.first && !yield(e.events[e.given-1], nil) {
@@ -39,12 +42,13 @@ func (e *enrollments) Started(context.Context) iter.Seq2[Started, error] {
 			}
 		}
 		if e.err != nil {
-			yield(Started{}, e.err)
+			yield(Candidate{}, e.err)
 		}
 	}
 }
 
 func (e *enrollments) Request(_ context.Context, sequence uint64) (string, error) {
+	e.read++
 	if sequence < e.first {
 		return "", nil
 	}
@@ -106,6 +110,58 @@ func TestARecordIsOfTheOneRequestWithItsOrderNumber(t *testing.T) {
 	} {
 		if got := e.match(t, o, raw); got != want {
 			t.Errorf("%.200s is %q, want %q", raw, got, want)
+		}
+	}
+}
+
+// What failed without effect, or was corrected to another number, has no record.
+func TestARequestThatFailedWithoutEffectIsNoCandidate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, o := &enrollments{}, &orders{}
+		stranger := fmt.Sprintf(`{"transaction_type":"Deduction","created_at":%q,"mandate":{"order_number":"DD1"}}`,
+			time.Now().UTC().Format(time.DateTime))
+		e.start("r1", "DD1")
+		e.fail("r1", "dd1")
+		if got := e.match(t, o, stranger); got != "none" {
+			t.Errorf("another's deduction with the number of a refused request is %q", got)
+		}
+		e.start("r2", "DD1")
+		if got := e.match(t, o, ofOrder("DD1")); got != "exact r2" {
+			t.Errorf("of a refused one and one that was not, it is %q", got)
+		}
+		e.start("r3", "DD3")
+		e.fail("r3", "DD3")
+		e.start("r3", "DD4")
+		if old, corrected := e.match(t, o, ofOrder("DD3")), e.match(t, o, ofOrder("DD4")); old != "none" || corrected != "exact r3" {
+			t.Errorf("with the number before the correction it is %q, with the other %q", old, corrected)
+		}
+		e.start("r1", "DD1") // as it was, again
+		if got := e.match(t, o, ofOrder("DD1")); got != "ambiguous r2 r1" {
+			t.Errorf("of two it is %q", got)
+		}
+		for i := range 2 * maxCandidates {
+			e.start(fmt.Sprint("many", i), "TEST")
+		}
+		for i := range 4 * maxCandidates {
+			e.start(fmt.Sprint("refused", i), "TEST")
+			e.fail(fmt.Sprint("refused", i), "TEST")
+		}
+		if got := e.match(t, o, ofOrder("TEST")); !strings.HasPrefix(got, "ambiguous many0") {
+			t.Errorf("of twenty, and many that were refused, it is %q", got)
+		}
+	})
+}
+
+// A deduction costs one read at most, and names its request only where that is certain.
+func TestADeductionListsNoCandidates(t *testing.T) {
+	e, o := &enrollments{}, &orders{}
+	e.start("r1", "ONE")
+	e.start("r1", "TWO")
+	e.start("r2", "TWO")
+	for order, want := range map[string]string{"ONE": "exact r1", "TWO": "ambiguous", "NONE": "none"} {
+		e.read = 0
+		if got := e.match(t, o, `{"transaction_type":"Deduction","mandate":{"order_number":"`+order+`"}}`); got != want || e.read > 1 {
+			t.Errorf("of %s it is %q after %d reads, want %q", order, got, e.read, want)
 		}
 	}
 }
@@ -221,10 +277,10 @@ type many struct {
 	n uint64
 }
 
-func (m *many) Started(context.Context) iter.Seq2[Started, error] {
-	return func(yield func(Started, error) bool) {
+func (m *many) Candidates(context.Context) iter.Seq2[Candidate, error] {
+	return func(yield func(Candidate, error) bool) {
 		for i := range m.n {
-			if !yield(Started{i + 1, fmt.Sprint("request-", i), fmt.Sprint("DD", i), time.Time{}}, nil) {
+			if !yield(Candidate{i + 1, fmt.Sprint("request-", i), fmt.Sprint("DD", i), time.Time{}, false}, nil) {
 				return
 			}
 		}
@@ -250,40 +306,4 @@ func heap() uint64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.HeapAlloc
-}
-
-// What Earlier gives are the states that any record was in as far as is known, by this process or,
-// after a restart, by the events: a few, whatever the service calls its states.
-func TestTheStatesOfRecordsAreKnownAfterARestart(t *testing.T) {
-	for _, c := range []struct {
-		learned []messages.State
-		want    []messages.State
-	}{
-		{nil, nil},
-		{[]messages.State{"new", messages.Erased, "approved", "new"}, []messages.State{"new"}},
-	} {
-		l := New(Config{Times: inUTC})
-		for _, s := range c.learned {
-			l.learned(s)
-		}
-		row := l.rows([]json.RawMessage{json.RawMessage(`{"id":"1","status_description":"Approved"}`)})[0]
-		var want []string
-		for _, s := range c.want {
-			want = append(want, fmt.Sprint(row.Item.id(s)))
-		}
-		var got []string
-		for _, id := range l.Earlier(row) {
-			got = append(got, fmt.Sprint(id))
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%v (-want +got):\n%s", c.learned, diff)
-		}
-	}
-	l := New(Config{Times: inUTC})
-	for i := range 10 * maxStatuses {
-		l.learned(messages.State(fmt.Sprint("failed_ref_", i)))
-	}
-	if len(l.statuses) > maxStatuses {
-		t.Errorf("%d states are remembered", len(l.statuses))
-	}
 }

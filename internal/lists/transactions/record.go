@@ -3,10 +3,9 @@ package transactions
 import (
 	"bytes"
 	"cmp"
-	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"hash/maphash"
+	"strings"
 	"time"
 
 	"errand/internal/lists/sweep"
@@ -23,24 +22,31 @@ type Record struct {
 	At            time.Time // when it was made; zero if unknown
 	Raw           json.RawMessage
 
-	identity string
-	by       messages.TransactionBy // how it was found; "" means in the list
-	names    []string               // order numbers that its request may have, the mandate's first
+	key    uint64                 // names the record in every process
+	state  uint64                 // hash of the record and its state, of which ids have 6 bytes
+	before uint64                 // the last state before this one, or this one: see states
+	by     messages.TransactionBy // how it was found; "" means in the list
+	kind   string                 // as the service names it, in lower case
+	names  []string               // order numbers that its request may have, the mandate's first
 }
 
 // Kinds of records, as events name them.
 var kinds = map[messages.Operation]messages.TransactionKind{
 	messages.Application: messages.ApplicationKind, messages.Deduction: messages.DeductionKind}
 
-// read reads a record; what cannot be read is left out. One without an id, or not an object, is known by its bytes.
+// read reads a record; what cannot be read is left out. One without an id, or not an object, is known by its bytes. Its state is
+// the codes of transaction and mandate, or their wording where they have none: labels may be changed or translated.
 func read(raw json.RawMessage, times *mandates.Times) Record {
 	r := mandates.ReadRecord(raw)
-	out := Record{Kind: messages.Application, Raw: raw, identity: cmp.Or(r.ID, string(raw)), At: timeOf(r.CreatedAt, times),
+	out := Record{Kind: messages.Application, Raw: raw, At: timeOf(r.CreatedAt, times), kind: strings.ToLower(r.Type),
 		Status:        cmp.Or(messages.StatusToken(r.Description, json.Number(r.Status)), messages.Unknown),
 		MandateStatus: messages.StatusToken(r.MandateDescription, json.Number(r.MandateStatus)), Order: cmp.Or(r.MandateOrder, r.Order)}
 	if r.Deduction() {
 		out.Kind = messages.Deduction
 	}
+	name := string(out.Kind) + "\x00" + cmp.Or(r.ID, string(raw))
+	out.key = hash(name)
+	out.state = hash(name + "\x00" + cmp.Or(r.Status, string(out.Status)) + "\x00" + cmp.Or(r.MandateStatus, string(out.MandateStatus)))
 	if r.MandateOrder != "" {
 		out.names = append(out.names, r.MandateOrder)
 	}
@@ -58,22 +64,11 @@ func timeOf(text string, times *mandates.Times) time.Time {
 	return time.Time{}
 }
 
-// id names a state of the record: the first 16 bytes of the SHA-256 of its kind, its identity and the state.
-func (r Record) id(status messages.State) sweep.ID {
-	sum := sha256.Sum256([]byte(string(r.Kind) + "\x00" + r.identity + "\x00" + string(status)))
-	return sweep.ID(sum[:16])
-}
-
-var seed = maphash.MakeSeed()
-
-// key names the record whatever its state, within this process.
-func (r Record) key() uint64 { return maphash.String(seed, string(r.Kind)+"\x00"+r.identity) }
-
 // maxRecord is the maximum size of a record in an event: one that is too large must not stop the others.
 const maxRecord = 64 << 10
 
-func (r Record) event(match messages.TransactionMatch, now time.Time, withoutPayer bool) messages.Event {
-	id, request, raw := r.id(r.Status), messages.Unmatched, r.Raw
+func (r Record) event(id sweep.ID, match messages.TransactionMatch, now time.Time, withoutPayer bool) messages.Event {
+	request, raw := messages.Unmatched, r.Raw
 	b := &messages.TransactionBody{Common: messages.Common{At: messages.Time{Time: now}}, EventID: hex.EncodeToString(id[:]),
 		Kind: kinds[r.Kind], Status: string(r.Status),
 		MandateStatus: string(r.MandateStatus), OrderNumber: r.Order, Match: match, By: cmp.Or(r.by, messages.ByList)}

@@ -1,0 +1,98 @@
+package transactions
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"sync"
+
+	"errand/internal/lists/sweep"
+)
+
+// states knows the last state of each record: the last one that any poller published, or else the first one that this process saw.
+//
+// The id of a state has 8 bytes for the record, 6 for the state and 2 for the number of states before it, so that a state that
+// returns has another id. These 2 are XORed with the record's last 2: the last 8 bytes are uniform, and readable without the record.
+// Of a million records with three states each, one is taken for another with odds of 1 in 4 million (64 bits), and one change is
+// missed with odds of 1 in 90 million (48 bits). The number begins again after 65,536 states.
+type states struct {
+	mu      sync.Mutex
+	last    map[uint64]uint64 // by record: the halves of an id
+	changes map[uint64]uint64 // the number of a record's last change, as far as is remembered
+	changed uint64            // changes so far
+	forgot  uint64            // up to this one they are not remembered
+}
+
+// maxChanges is how many changes are remembered: some more than come while one page is read.
+const maxChanges = 10_000
+
+// asked is to be called before a reading, for identify.
+func (s *states) asked() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.changed
+}
+
+// identify returns the id of the state that a reading shows of a record, and the state before it: the same if it is the last one.
+// A reading that was asked for before the last change may show an older state: it counts as showing the last one.
+func (s *states) identify(r Record, asked uint64) (id sweep.ID, before uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	last, there := s.last[r.key]
+	if !there {
+		last = half(r, 0)
+		s.set(r.key, last)
+	}
+	state := last
+	if (last^r.state)>>16 != 0 && asked >= max(s.changes[r.key], s.forgot) {
+		state = half(r, number(r.key, last)+1)
+	}
+	return join(r.key, state), last
+}
+
+// follows reports whether the state before a record's is still the last one.
+func (s *states) follows(r Record) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.last[r.key] == r.before
+}
+
+// note notes that a state was published.
+func (s *states) note(id sweep.ID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key, state := split(id)
+	last, there := s.last[key]
+	if !there || last != state && int16(number(key, state)-number(key, last)) >= 0 { // states of erased events come in any order
+		s.set(key, state)
+	}
+}
+
+func (s *states) set(key, state uint64) {
+	if s.changed++; len(s.changes) >= maxChanges {
+		clear(s.changes)
+		s.forgot = s.changed
+	}
+	s.last[key], s.changes[key] = state, s.changed
+}
+
+// half is what an id says of the state of a record with so many before it.
+func half(r Record, before uint16) uint64 { return r.state&^0xffff | uint64(before^uint16(r.key)) }
+
+// number is how many states came before one, but for 65,536.
+func number(key, state uint64) uint16 { return uint16(key) ^ uint16(state) }
+
+func split(id sweep.ID) (key, state uint64) {
+	return binary.BigEndian.Uint64(id[:8]), binary.BigEndian.Uint64(id[8:])
+}
+
+func join(key, state uint64) (id sweep.ID) {
+	binary.BigEndian.PutUint64(id[:8], key)
+	binary.BigEndian.PutUint64(id[8:], state)
+	return id
+}
+
+// hash is 8 bytes of the SHA-256 of texts.
+func hash(texts string) uint64 {
+	sum := sha256.Sum256([]byte(texts))
+	return binary.BigEndian.Uint64(sum[:])
+}

@@ -1,0 +1,91 @@
+package transactions
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+
+	"errand/internal/lists/sweep"
+)
+
+// record is an application in a state, with a mandate in another.
+func record(status, mandate int) json.RawMessage {
+	return fmt.Appendf(nil, `{"id":"1","status":%d,"status_description":"S%[1]d","mandate":{"status":%d,"status_description":"M%[2]d"}}`,
+		status, mandate)
+}
+
+// show is what a reading that shows a record now makes of it. published: it was not before, and is now.
+func show(l *List, raw json.RawMessage) (id sweep.ID, published bool) {
+	row := l.rows([]json.RawMessage{raw}, l.states.asked(), "")[0]
+	earlier := l.Earlier(row)
+	l.states.note(row.ID)
+	return row.ID, len(earlier) > 0
+}
+
+func TestAMandateThatEndsAndAStateThatReturnsAreStates(t *testing.T) {
+	l, seen := New(Config{Times: inUTC}), map[sweep.ID]bool{}
+	for i, raw := range []json.RawMessage{record(3, 3), record(3, 4), record(3, 3), record(6, 3), record(3, 3), record(3, 4)} {
+		id, changed := show(l, raw)
+		if seen[id] || changed != (i > 0) {
+			t.Errorf("%s: %x, which is a change: %t; seen %x", raw, id, changed, seen)
+		}
+		seen[id] = true
+		if again, changed := show(l, raw); again != id || changed {
+			t.Errorf("%s shown again: %x, which is a change: %t", raw, again, changed)
+		}
+		var stored []sweep.ID
+		for id := range seen {
+			stored = append(stored, id)
+		}
+		restarted := New(Config{Times: inUTC}) // what was erased comes in any order
+		for _, id := range stored {
+			restarted.states.note(id)
+		}
+		if again, changed := show(restarted, raw); again != id || changed {
+			t.Errorf("%s after a restart: %x, want %x", raw, again, id)
+		}
+	}
+}
+
+func TestCodesAreTheStateBeforeTheirWording(t *testing.T) {
+	for _, c := range []struct {
+		a, b string
+		same bool
+	}{
+		{`{"id":"1","status":3,"status_description":"Approved"}`, `{"id":"1","status":"3","status_description":"Diluluskan"}`, true},
+		{`{"id":"1","status":3,"status_description":"Approved"}`, `{"id":"1","status":2,"status_description":"Approved"}`, false},
+		{`{"id":"1","status_description":"Approved"}`, `{"id":"1","status_description":" APPROVED! "}`, true},
+		{`{"id":"1","status_description":"Approved"}`, `{"id":"1","status_description":"Failed"}`, false},
+		{`{"id":"1","status":1,"mandate":{"status":3}}`, `{"id":"1","status":3,"mandate":{"status":1}}`, false},
+		{`{"id":"1","mandate":{"status_description":"Active"}}`, `{"id":"1","mandate":{"status_description":"Terminated"}}`, false},
+	} {
+		if got := read(json.RawMessage(c.a), inUTC).state == read(json.RawMessage(c.b), inUTC).state; got != c.same {
+			t.Errorf("%s and %s are the same state: %t", c.a, c.b, got)
+		}
+	}
+}
+
+// A reading that was asked for before a change was seen may show the state before it.
+func TestAnOlderReadingBringsNoStateBack(t *testing.T) {
+	for _, others := range []int{0, 1, maxChanges - 2, maxChanges, 2*maxChanges + 1} {
+		l := New(Config{Times: inUTC})
+		show(l, record(1, 0))
+		asked := l.states.asked()
+		changed, _ := show(l, record(3, 3))
+		for i := range others {
+			show(l, fmt.Appendf(nil, `{"id":"other %d"}`, i))
+		}
+		older := l.rows([]json.RawMessage{record(1, 0)}, asked, "")[0]
+		if older.ID != changed || !l.states.follows(older.Item) {
+			t.Errorf("with %d other changes the older reading shows %x, want %x", others, older.ID, changed)
+		}
+		if n := len(l.states.changes); n > maxChanges {
+			t.Errorf("%d changes are remembered", n)
+		}
+		row := l.rows([]json.RawMessage{record(1, 0)}, l.states.asked(), "")[0]
+		show(l, record(6, 3)) // before the row is published
+		if row.ID == changed || l.states.follows(row.Item) {
+			t.Errorf("with %d other changes a later reading shows %x, and follows the state that came meanwhile", others, row.ID)
+		}
+	}
+}
