@@ -167,7 +167,7 @@ func (m *model) live(while time.Duration, pollers int, crash bool) {
 	}
 }
 
-// lookUp has a record of a page change while the page is on its way, or not, and looks it up.
+// lookUp has a record of a page looked up, and change before or while the answer is on its way. Some answers take minutes.
 func (m *model) lookUp(ctx context.Context, work *sync.WaitGroup, s *sweep.Sweeper[Record], l *List, shown []*transaction) {
 	var pauses [4]time.Duration
 	m.change(func() {
@@ -177,18 +177,27 @@ func (m *model) lookUp(ctx context.Context, work *sync.WaitGroup, s *sweep.Sweep
 		if len(shown) == 0 || m.random.IntN(8) > 0 {
 			return
 		}
-		t := shown[m.random.IntN(len(shown))]
+		t, when := shown[m.random.IntN(len(shown))], m.random.IntN(4)
+		change := func() {
+			if m.service.busy != nil && t.left.IsZero() {
+				m.service.change(t, m.excused(t))
+			}
+		}
 		m.lookUps++
 		work.Go(func() {
 			time.Sleep(pauses[0])
 			asked := l.states.asked()
 			time.Sleep(pauses[1])
 			records := m.service.lookUp(t.order)
+			if when == 0 {
+				m.change(change)
+				pauses[2] *= 10_000
+			}
 			time.Sleep(pauses[2])
 			_ = s.Publish(ctx, l.rows(records, asked, messages.ByLookUp))
 		})
-		if m.random.IntN(2) == 0 && m.service.busy != nil && t.left.IsZero() {
-			m.service.change(t, m.excused(t))
+		if when == 1 {
+			change()
 		}
 	})
 	time.Sleep(2 * pauses[3])
