@@ -27,7 +27,7 @@ func TestAMandateThatEndsAndAStateThatReturnsAreStates(t *testing.T) {
 	for i, raw := range []json.RawMessage{record(3, 3), record(3, 4), record(3, 3), record(6, 3), record(3, 3), record(3, 4)} {
 		id, changed := show(l, raw)
 		if seen[id] || changed != (i > 0) {
-			t.Errorf("%s: %x, which is a change: %t; seen %x", raw, id, changed, seen)
+			t.Errorf("%s: %x, which is a change: %t, of %d states", raw, id, changed, len(seen))
 		}
 		seen[id] = true
 		if again, changed := show(l, raw); again != id || changed {
