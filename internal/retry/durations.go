@@ -52,8 +52,9 @@ const (
 	SweepMin        = time.Second            // the shortest pause between two sweeps of a list
 	RoundEvery      = time.Minute            // the shortest time from one scan of a list to the next
 	LongRound       = 10 * time.Minute       // a scan that is too long for rows that may change
-	TailEvery       = time.Minute            // how often the end of a list is read that grows elsewhere
 	MarkEvery       = time.Hour              // how often an idle sweeper stores its watermark
+	MarkMin         = 10 * time.Second       // the shortest time from one watermark to the next
+	StandBy         = 3 * time.Second        // how often a standby asks whether another poller leads
 	LeadStep        = 50 * time.Millisecond  // by how much the pause grows before the leadership is taken again
 	BatchStep       = time.Millisecond       // by how much it grows before a batch of events is stored again
 	RelearnStep     = 20 * time.Millisecond  // by how much it grows before another poller's events are read

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"errand/internal/retry"
 )
 
 // extra is rows from another source than the pages, such as a look-up.
@@ -15,7 +17,7 @@ type extra[T any] struct {
 func (s *Sweeper[T]) init() { s.once.Do(func() { s.asked = make(chan extra[T]) }) }
 
 // Publish has rows from another source stored, each state once; they do not move the mark. It waits for Run, and is safe for
-// concurrent use.
+// concurrent use. ErrLed: another sweeper leads.
 func (s *Sweeper[T]) Publish(ctx context.Context, rows []Row[T]) error {
 	s.init()
 	done := make(chan error, 1)
@@ -32,27 +34,41 @@ func (s *Sweeper[T]) Publish(ctx context.Context, rows []Row[T]) error {
 	}
 }
 
-// pause waits, and publishes extra rows meanwhile, even if no page could be read yet. reset: an error was ErrReset.
-func (r *run[T]) pause(ctx context.Context, wait time.Duration) (reset bool) {
+// Leads waits until this sweeper leads. Its error is the context's.
+func (s *Sweeper[T]) Leads(ctx context.Context) error {
+	for {
+		if err := s.Publish(ctx, nil); err == nil {
+			return nil
+		}
+		if !retry.Pause(ctx, retry.StandBy) {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// pause waits, and publishes extra rows meanwhile, even if no page could be read yet. Its error: the leadership is lost, or all
+// must be learned again.
+func (r *run[T]) pause(ctx context.Context, wait time.Duration, publish func([]Row[T]) error) error {
 	end := time.NewTimer(wait)
 	defer end.Stop()
 	for {
 		select {
 		case <-end.C:
-			return false
+			return nil
 		case <-ctx.Done():
-			return false
+			return nil
 		case e := <-r.asked:
-			err := r.extra(ctx, e.rows)
-			if e.done <- err; errors.Is(err, ErrReset) {
-				return true
+			err := publish(e.rows)
+			e.done <- err
+			if errors.Is(err, ErrReset) || errors.Is(err, ErrLed) {
+				return err
 			}
 		}
 	}
 }
 
-// serve publishes the extra rows that wait. All unknown rows of pages must be under way: another
-// sweeper may have published them when serve returns. After an error rows of pages may not be stored.
+// serve publishes the extra rows that wait. All unknown rows of pages must be under way. After an error rows of pages may
+// not be stored.
 func (r *run[T]) serve(ctx context.Context) error {
 	for {
 		select {
@@ -68,23 +84,11 @@ func (r *run[T]) serve(ctx context.Context) error {
 }
 
 func (r *run[T]) extra(ctx context.Context, rows []Row[T]) error {
-	if !r.started() {
-		if err := r.lead(ctx); err != nil {
-			return err
-		}
-	}
 	if err := r.collect(ctx, 0); err != nil { // of pages
 		return err
 	}
-	r.extraRows = true
-	defer func() { r.extraRows = false }()
-	before := r.stored
-	err := r.publish(ctx, r.unknown(rows))
-	if err == nil {
-		err = r.collect(ctx, 0)
+	if err := r.publish(ctx, r.unknown(rows, nil)); err != nil {
+		return err
 	}
-	if !r.sweeping {
-		r.state.New += r.stored - before
-	}
-	return err
+	return r.collect(ctx, 0)
 }

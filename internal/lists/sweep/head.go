@@ -2,60 +2,119 @@ package sweep
 
 import (
 	"context"
+	"slices"
 	"time"
-
-	"errand/internal/retry"
 )
 
-// head reads from the first page on, to one that is wholly known.
-func (r *run[T]) head(ctx context.Context) (size int, err error) {
-	h := r.newReading(time.Time{})
-	first := r.known.empty() // then the rest is left to scan
-	err = r.follow(ctx, h, func(news int, newest time.Time) bool {
-		if h.pages <= 1 && r.seen.head.IsZero() {
-			r.seen.head, r.state.Total = newest, h.total
-		}
-		return first || news == 0
-	})
-	if err == nil && h.state == whole {
-		r.seen.whole = h.pages <= 1
-		if err = r.collect(ctx, 0); err == nil {
-			r.ended(h)
-		}
-	}
-	return h.size, err
+// anchored is what a head needs to know of those before. The anchor itself is in the mark.
+type anchored struct {
+	anchorAt time.Time // when the reading began that began with it; zero if another sweeper's did
+	end      int       // rows up to it, in a list that shows its oldest rows first
+	shape    shape     // of the pages of the last head that came through
+	part     *part     // of a head that failed
 }
 
-// tail reads from the last page back to one that is wholly known, and from there to the end: backwards a row is missed
-// when another one is added before it, forwards when one is removed. It does so when the list has grown and head did
-// not find by what, and now and then.
-func (r *run[T]) tail(ctx context.Context, size int) error {
-	found := r.stored - r.seen.stored + len(r.pending)
-	last := (r.state.Total + size - 1) / size
-	grown := r.state.Total-r.total > found || r.state.Order == OldestFirst
-	if r.total = r.state.Total; last < 2 || !grown && r.seen.began.Sub(r.tailedAt) < retry.TailEvery {
-		return nil
-	}
-	r.tailedAt = r.seen.began
-	for number, step := last, -1; number > 1; number += step {
-		page, err := r.page(ctx, window{number, size})
-		if err != nil {
-			return err
+// part is what a failed head has read: from its first page on, and how far.
+type part struct {
+	first []uint64
+	walk  walk
+}
+
+// maxAnchor is how many rows an anchor has at most.
+const maxAnchor = 100
+
+// head reads what is new: from the first page on until it has met the anchor, however many pages that takes. The anchor
+// is the rows with which the last head began that came through; what was added to the list since is in front of them. A
+// list that shows its oldest rows first is read from the anchor, its last rows then, to the end.
+//
+// It is met when half of its rows were seen: some may be gone, and some may have been moved to the front.
+func (r *run[T]) head(ctx context.Context) error {
+	h, left := r.newReading(time.Time{}), set(r.state.Anchor)
+	anchored, half := len(left) > 0, len(left)/2
+	forward := anchored && r.state.Order == OldestFirst
+	if forward {
+		if r.shape.size == 0 {
+			if err := r.follow(ctx, h, func([]uint64, time.Time) bool { return true }); err != nil {
+				return err
+			}
+			r.shape = h.shape
+			h = r.newReading(time.Time{})
 		}
-		unknown, news := r.look(page.Rows)
-		if err := r.publish(ctx, unknown); err != nil {
-			return err
+		h.join(r.end, r.state.Anchor, r.shape)
+	}
+	var through time.Time
+	pages, jumped := 0, r.part == nil || forward
+	err := r.follow(ctx, h, func(keys []uint64, newest time.Time) bool {
+		if pages++; pages == 1 || forward {
+			through, r.state.Total = later(through, newest), h.total
+		}
+		for _, key := range keys {
+			delete(left, key)
 		}
 		switch {
-		case page.Limit > 0 && page.Limit < size && page.Limit >= len(page.Rows): // it begins elsewhere
-			size = page.Limit
-			last = (r.state.Total + size - 1) / size
-			number, step = last+1, -1
-		case step > 0 && len(page.Rows) < size, r.known.empty(), number > last && len(unknown) == 0:
-			return nil // some upstreams answer the last page again for any page behind it
-		case step < 0 && (news == 0 || number == 2):
-			step = 1
+		case forward:
+			return false
+		case !anchored:
+			return !r.firstRead() // the rest is left to the scan
+		case !jumped:
+			jumped = h.jump(r.part, keys)
+		}
+		return len(left) <= half
+	})
+	if err == nil {
+		err = r.collect(ctx, 0)
+	}
+	switch {
+	case err != nil:
+		if jumped && !forward && len(h.first) > 0 && !h.skipped {
+			r.part = &part{h.first, h.walk}
+		}
+		return err
+	case h.skipped, forward && h.state == short && r.short < maxShort:
+		return nil // it may have missed rows
+	}
+	r.part, r.shape, r.seen.through = nil, h.shape, through
+	if h.state == whole && !forward && (!anchored || len(left) < len(r.state.Anchor)) {
+		r.seen.whole = pages == 1
+		r.ended(h)
+	}
+	r.anchor(h)
+	return nil
+}
+
+// anchor makes the rows the anchor with which a reading began, or ended if the list shows its oldest rows first.
+func (r *run[T]) anchor(of *reading) {
+	rows := of.first[:min(len(of.first), maxAnchor)]
+	if r.state.Order == OldestFirst {
+		rows = of.last[max(0, len(of.last)-maxAnchor):]
+	}
+	if len(rows) > 0 {
+		r.state.Anchor, r.anchorAt, r.end = slices.Clone(rows), of.Began, of.end
+	}
+}
+
+// jump goes on where an earlier walk ended, when half of the rows are met with which that one began: all between was read.
+func (w *walk) jump(p *part, keys []uint64) bool {
+	met, shift := 0, 0
+	for i, key := range keys {
+		if at := slices.Index(p.first, key); at >= 0 {
+			met, shift = met+1, w.from+i-at
 		}
 	}
-	return nil
+	if 2*met < len(p.first) || w.skipped {
+		return false
+	}
+	from, total := w.from, w.total
+	*w = p.walk
+	w.from, w.total, w.end = from, total, w.end+shift
+	w.onward()
+	return true
+}
+
+func set(keys []uint64) map[uint64]struct{} {
+	all := make(map[uint64]struct{}, len(keys))
+	for _, key := range keys {
+		all[key] = struct{}{}
+	}
+	return all
 }

@@ -2,6 +2,7 @@ package sweep
 
 import (
 	"encoding/binary"
+	"maps"
 	"slices"
 	"time"
 )
@@ -10,7 +11,14 @@ import (
 type known struct {
 	recent map[uint64]struct{}
 	sealed []sealedStates
-	open   map[uint64]time.Time // keys of rows whose state may change, and when each was seen first
+	open   map[uint64]openRow // rows whose state may change, by their keys
+}
+
+type openRow struct {
+	since time.Time // when it was seen first
+	seen  time.Time // when it was seen last
+	at    time.Time // when it was made
+	place int       // in the list, when it was seen last
 }
 
 // sealedStates are states whose last event was stored at a time.
@@ -74,24 +82,22 @@ func (k *known) add(id ID, stored time.Time) {
 // drop forgets what was published before a time, and rows that were watched long enough.
 func (k *known) drop(kept, now time.Time) {
 	k.sealed = slices.DeleteFunc(k.sealed, func(s sealedStates) bool { return s.stored.Before(kept) })
-	for key, since := range k.open {
-		if now.Sub(since) > watchOpen {
-			delete(k.open, key)
-		}
-	}
+	maps.DeleteFunc(k.open, func(_ uint64, row openRow) bool { return now.Sub(row.since) > watchOpen })
 }
 
-// watch notes whether the state of a row may still change.
-func (k *known) watch(key uint64, final bool, now time.Time) {
+// watch notes that the state of a row may still change, or will not.
+func (k *known) watch(key uint64, final bool, row openRow) {
 	if final {
 		delete(k.open, key)
 		return
 	}
-	if _, ok := k.open[key]; ok {
+	if before, there := k.open[key]; there {
+		row.since = before.since
+	} else if !row.at.IsZero() && row.since.Sub(row.at) >= watchOpen {
 		return
 	}
 	if k.open == nil {
-		k.open = map[uint64]time.Time{}
+		k.open = map[uint64]openRow{}
 	}
-	k.open[key] = now
+	k.open[key] = row
 }

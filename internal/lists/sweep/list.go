@@ -23,7 +23,7 @@ func ParseID(text string) (id ID, ok bool) {
 // Row is a row of the list in the state that a page shows.
 type Row[T any] struct {
 	ID    ID
-	Key   uint64    // names the row whatever its state, within this process
+	Key   uint64    // names the row whatever its state, in every process
 	At    time.Time // when the row was made, as the list says; zero if unknown
 	Final bool      // its state will not change
 	Item  T
@@ -44,8 +44,8 @@ type List[T any] interface {
 	Earlier(row Row[T]) []ID
 }
 
-// Sink publishes rows as events. One sweeper at a time has the leadership; another may take it, and then learns
-// everything that was stored before. No two calls overlap, but up to inFlight waits may be outstanding.
+// Sink publishes rows as events, under a leadership: while one sweeper has it, no other one's events are stored. No two
+// calls overlap, but up to inFlight waits may be outstanding.
 type Sink[T any] interface {
 	// Lead takes the leadership, from whichever sweeper has it, after all outstanding waits. ErrLed: another sweeper has
 	// taken it from this one, which is a standby from now on and may call Lead again. It may return ErrReset.
@@ -63,8 +63,8 @@ type Sink[T any] interface {
 	// event was ever dropped. It is called before Learn, and may return ErrReset.
 	Kept(ctx context.Context) (time.Time, error)
 	// Publish begins to store an event for each row. wait returns how many, from the first, are certainly stored.
-	// ErrBehind means that another sweeper has taken the leadership, or that some may be stored: call Lead and Learn
-	// after all outstanding waits. After any other error but ErrReset the same call would fail again.
+	// ErrBehind means that another sweeper may lead, or that some may be stored: call Lead and Learn after all outstanding
+	// waits. After any other error but ErrReset the same call would fail again.
 	Publish(ctx context.Context, rows []Row[T]) (wait func() (stored int, err error))
 	// Mark stores how far the list was published. Errors: as for Publish.
 	Mark(ctx context.Context, m Mark) error
@@ -80,11 +80,11 @@ type Stored struct {
 	At time.Time // when
 }
 
-// ErrLed means that another sweeper has taken the leadership.
-var ErrLed = errors.New("sweep: another sweeper leads")
-
 // ErrBehind means that Lead and Learn must be called before more is published.
-var ErrBehind = errors.New("sweep: events of another sweeper must be learned first")
+var ErrBehind = errors.New("sweep: what was published must be learned first")
+
+// ErrLed means that another sweeper has the leadership.
+var ErrLed = errors.New("sweep: another poller leads")
 
 // ErrReset means that events may be gone, as after a restore of an older copy: the next Learn yields all again.
 var ErrReset = errors.New("sweep: events that were published are gone: all must be learned again")
@@ -93,12 +93,12 @@ var ErrReset = errors.New("sweep: events that were published are gone: all must 
 type Mark struct {
 	At              time.Time // when it was stored
 	CompleteThrough time.Time // every row made up to then was published
-	Since           time.Time // rows made before are not published; zero if all are
+	Since           time.Time // rows made before count as published; zero if none do. It never goes back.
 	Total           int       // rows of the list, as its last page said
 	New             int       // events since the mark before
 	Order           Order     // of the list
+	Anchor          []uint64  // keys of the rows from which on all were published: see head
 	Scanned         int       // rows from the first on at which the scan has arrived
-	Anchor          []uint64  // keys of the rows of the first page, at most 100
 }
 
 // Swept says what is known after a sweep.

@@ -55,8 +55,8 @@ func (l *longList) Earlier(Row[int]) []ID { return nil }
 // counter is a sink that counts what is published.
 type counter struct{ stored int }
 
-func (*counter) Lead(context.Context) error        { return nil }
 func (*counter) Led(context.Context) (bool, error) { return false, nil }
+func (*counter) Lead(context.Context) error        { return nil }
 func (*counter) Resign()                           {}
 func (*counter) Learn(context.Context) iter.Seq2[Stored, error] {
 	return func(func(Stored, error) bool) {}
@@ -134,7 +134,7 @@ func TestALongListThatIsReadSeldomIsReadWholly(t *testing.T) {
 		l := &longList{rows: 90_000, every: 10 * time.Second, began: time.Now(), read: make([]bool, 900), open: true}
 		s := &Sweeper[int]{List: l, Sink: &counter{}, Policy: retry.Policy{First: 200 * time.Millisecond, Max: 10 * time.Second, Tries: 5},
 			Logger:   zerolog.Nop(),
-			Settings: Settings{Name: "list", Interval: 30 * time.Second, Limit: 100, Overlap: 15 * time.Minute, RoundEvery: 3 * time.Hour, Pace: 1}}
+			Settings: Settings{Name: "list", Interval: 30 * time.Second, Limit: 100, Overlap: 15 * time.Minute, Recent: time.Hour, RoundEvery: 3 * time.Hour, Pace: 1}}
 		l.slow = 500 * time.Millisecond // as with two calls a second
 		ctx, stop := context.WithTimeout(t.Context(), 13*time.Hour)
 		defer stop()

@@ -18,21 +18,6 @@ func (w *world) complete(r *row, listed time.Time) {
 	}
 }
 
-// A reading that lost its place does not become complete by getting far enough.
-func TestAReadingThatSkippedRowsIsNotComplete(t *testing.T) {
-	inOrderedWorld(t, 600, func(w *world) {
-		r := &run[int]{Sweeper: w.sweeper, publisher: newPublisher[int](w.list, &sink{store: w.store})}
-		reading := r.newReading(w.rows[300].created)
-		reading.resume(100) // as after a page that no other one joined
-		at := reading
-		err := r.step(w.Context(), &at, 100)
-		_, _ = r.settle(0)
-		if err != nil || reading.state != short {
-			w.Errorf("state %d, %v; want %d", reading.state, err, short)
-		}
-	})
-}
-
 // What a failed sweep has read and not stored is not published: no reading that contains it is complete.
 func TestAReadingOfRowsThatWereNotStoredIsNotComplete(t *testing.T) {
 	inWorld(t, 600, func(w *world) {

@@ -3,47 +3,28 @@ package sweep
 import (
 	"context"
 	"errors"
-	"maps"
+	"fmt"
 	"slices"
 	"time"
 
 	"errand/internal/failpoint"
+	"errand/internal/retry"
 )
 
 // inFlight is how many pages are being stored at once: the next are read while one's acknowledgements are on their way.
 const inFlight = 3
 
-// publisher has rows published, each state once, beside other sweepers.
+// publisher has rows published, each state once.
 type publisher[T any] struct {
 	sink    Sink[T]
 	earlier func(Row[T]) []ID
 	known   known
-	horizon
-	newest
+	since   time.Time // rows made before count as published: see Mark
+	keptAt  time.Time // when the sink was asked for it
 	pages   []page[T] // being stored, oldest first
 	pending map[uint64]struct{}
-	learned int            // times that events of others were learned
-	others  map[uint64]int // states that others published and that no page has shown yet, by when they were learned
-	unproven
-	tally
-}
-
-// horizon is how old rows are that are published.
-type horizon struct {
-	kept   time.Time // see Sink.Kept
-	keptAt time.Time // when that was asked
-	since  time.Time // rows made before are not published
-}
-
-// newest is how new the rows are that the list is known to show.
-type newest struct {
-	moved    time.Time // the newest row when it was seen first, at most as new as it was seen
-	believed time.Time // a row that others published is believed to be as new as that at most
-}
-
-type tally struct {
-	stored int  // events stored
-	lost   bool // rows of a page could not be stored
+	stored  int  // events stored
+	lost    bool // rows of a page could not be stored
 }
 
 type page[T any] struct {
@@ -52,38 +33,67 @@ type page[T any] struct {
 }
 
 func newPublisher[T any](list List[T], sink Sink[T]) publisher[T] {
-	return publisher[T]{sink: sink, earlier: list.Earlier, pending: map[uint64]struct{}{}, others: map[uint64]int{},
-		unproven: unproven{from: map[uint64]int{}}}
+	return publisher[T]{sink: sink, earlier: list.Earlier, pending: map[uint64]struct{}{}}
 }
 
-// take returns a page's unpublished rows, in its room. A row dated in the future does not show that the list goes on.
-func (p *publisher[T]) take(rows []Row[T]) (unknown []Row[T]) {
-	now := time.Now()
-	for _, row := range rows {
-		known := p.known.has(row.ID)
-		switch {
-		case known && !row.At.After(p.believed):
-			p.moved = later(p.moved, row.At)
-		case !known && earlier(row.At, now).After(p.moved) && !p.changed(row):
-			p.moved = earlier(row.At, now)
-		}
+// maxTries is how often publishing is begun again before a sweep fails.
+const maxTries = 20
+
+// relearn leads again, and learns what was published. Its error: publishing again would be useless.
+func (p *publisher[T]) relearn(ctx context.Context, err error, try int) error {
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil && !errors.Is(err, ErrBehind), try == maxTries:
+		return fmt.Errorf("sweep: publish: %w", err)
 	}
-	return p.unknown(rows)
+	retry.Pause(ctx, time.Duration(min(try, 10))*retry.RelearnStep)
+	if err := p.sink.Lead(ctx); err != nil {
+		return err
+	}
+	return p.learn(ctx)
 }
 
-// unknown returns the rows whose states were not published, in the room of all.
-func (p *publisher[T]) unknown(rows []Row[T]) []Row[T] {
+// learn learns what was published.
+func (p *publisher[T]) learn(ctx context.Context) error {
+	if err := p.readKept(ctx); err != nil {
+		return err
+	}
+	for s, err := range p.sink.Learn(ctx) {
+		if err != nil {
+			return fmt.Errorf("sweep: learn published events: %w", err)
+		}
+		p.known.add(s.ID, s.At)
+	}
+	return nil
+}
+
+// readKept asks what is kept of the events, and forgets what is not. After a long absence nothing is kept, and what came
+// since the last event is still to be published: the events that are stored meanwhile do not change that.
+func (p *publisher[T]) readKept(ctx context.Context) error {
+	now := time.Now()
+	kept, err := p.sink.Kept(ctx)
+	if err != nil {
+		return fmt.Errorf("sweep: read since when events are kept: %w", err)
+	}
+	if !p.since.IsZero() && !p.keptAt.IsZero() {
+		kept = earlier(kept, p.since.Add(now.Sub(p.keptAt)))
+	}
+	p.since, p.keptAt = later(p.since, kept), now
+	p.known.drop(p.since, now)
+	return nil
+}
+
+// unknown returns the rows whose states were not published, in the room of all. place is where they are in the list, or nil.
+func (p *publisher[T]) unknown(rows []Row[T], place func(i int) int) []Row[T] {
 	now, unknown := time.Now(), rows[:0]
-	for _, row := range rows {
+	for i, row := range rows {
 		if _, twice := p.pending[row.ID.short()]; twice {
 			continue
 		}
 		switch {
 		case p.known.has(row.ID):
-			delete(p.others, row.ID.short())
-		case !row.At.IsZero() && row.At.Before(p.since):
-			continue
-		case !row.At.IsZero() && row.At.Before(p.kept) && !p.watched(row): // it has aged out
+		case !row.At.IsZero() && row.At.Before(p.since) && !p.watched(row): // it has aged out
 			if !row.Final { // but its next state has not
 				p.known.add(row.ID, now)
 			}
@@ -91,8 +101,8 @@ func (p *publisher[T]) unknown(rows []Row[T]) []Row[T] {
 			unknown = append(unknown, row)
 			p.pending[row.ID.short()] = struct{}{}
 		}
-		if row.At.IsZero() || now.Sub(row.At) < watchOpen {
-			p.known.watch(row.Key, row.Final, now)
+		if place != nil {
+			p.known.watch(row.Key, row.Final, openRow{since: now, seen: now, at: row.At, place: place(i)})
 		}
 	}
 	clear(rows[len(unknown):])
@@ -102,12 +112,7 @@ func (p *publisher[T]) unknown(rows []Row[T]) []Row[T] {
 // watched reports whether another state of the row was seen or published.
 func (p *publisher[T]) watched(row Row[T]) bool {
 	_, open := p.known.open[row.Key]
-	return open || p.changed(row)
-}
-
-// changed reports whether another state of the row was published.
-func (p *publisher[T]) changed(row Row[T]) bool {
-	return slices.ContainsFunc(p.earlier(row), p.known.has)
+	return open || slices.ContainsFunc(p.earlier(row), p.known.has)
 }
 
 // publish begins to store rows, which unknown has returned.
@@ -136,7 +141,7 @@ func (p *publisher[T]) collect(ctx context.Context, most int) error {
 			p.lost = p.lost || len(rest) > 0
 			return err
 		}
-		if rest = p.unknown(rest); len(rest) > 0 {
+		if rest = p.unknown(rest, nil); len(rest) > 0 {
 			p.begin(ctx, rest)
 		}
 		most = 0
@@ -154,7 +159,6 @@ func (p *publisher[T]) settle(most int) (rest []Row[T], err error) {
 			delete(p.pending, row.ID.short())
 			if i < n {
 				p.known.add(row.ID, time.Now())
-				p.doubt(row.ID)
 			}
 		}
 		p.stored += n
@@ -167,29 +171,4 @@ func (p *publisher[T]) settle(most int) (rest []Row[T], err error) {
 		}
 	}
 	return rest, err
-}
-
-// unproven is states that count as new though they are known, extra or of a failed sweep: rows behind them may be unknown.
-type unproven struct {
-	from      map[uint64]int // the sweep from which on one does
-	number    int            // of the sweep that is under way, or was the last
-	extraRows bool           // extra rows are being stored
-}
-
-// doubt notes a state that was stored. It counts at once, or in the next sweep if this one fails.
-func (u *unproven) doubt(id ID) {
-	if u.from[id.short()] = u.number + 1; u.extraRows {
-		u.from[id.short()] = u.number
-	}
-}
-
-// isUnproven reports whether a state that a page shows counts as new.
-func (u *unproven) isUnproven(id ID) bool {
-	from, ok := u.from[id.short()]
-	return ok && from <= u.number
-}
-
-// prove forgets, after a sweep that came through, all but what was published from extra rows meanwhile.
-func (u *unproven) prove() {
-	maps.DeleteFunc(u.from, func(_ uint64, from int) bool { return from != u.number })
 }

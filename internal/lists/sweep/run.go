@@ -13,48 +13,27 @@ import (
 type run[T any] struct {
 	*Sweeper[T]
 	publisher[T]
-	readings
-	state    Mark      // how far the list is known
-	marked   Mark      // as it was stored last
-	seen     sight     // what this sweep has seen
-	tailedAt time.Time // when the tail was last read
-	total    int       // rows of the list at the sweep before
-	sweeping bool      // a sweep is under way, which counts what is stored
-}
-
-// readings are the readings of rows that are not new.
-type readings struct {
-	reading Reading  // the last complete one
-	near    *reading // under way, back to Overlap; nil if there is none
-	scan    *reading // under way, of everything; nil if there is none
-	rounds  rounds
+	background
+	state  Mark // how far the list is known
+	marked Mark // as it was stored last
+	anchored
+	told int // events stored before the last mark
+	seen sight
 }
 
 // sight is what one sweep has seen.
 type sight struct {
-	began  time.Time
-	stored int       // events stored before it
-	head   time.Time // the newest row of the first page
-	whole  bool      // the first page is the whole list
-	newest time.Time // of all rows, of all sweeps
+	began   time.Time
+	stored  int       // events stored before it
+	through time.Time // how new the rows were at the end that grows, if the head came through
+	whole   bool      // the first page is the whole list
+	newest  time.Time // of all rows, of all sweeps
 }
 
 // sweep reads what may be new, and a few pages of the rest. It returns how many events it stored.
 func (r *run[T]) sweep(ctx context.Context) (stored int, err error) {
-	if !r.started() {
-		if err := r.start(ctx); err != nil {
-			return 0, err
-		}
-	}
-	r.sweeping = true
-	r.number++
-	defer func() { r.sweeping = false }()
 	r.seen = sight{began: time.Now(), stored: r.stored, newest: r.seen.newest}
-	size, err := r.head(ctx)
-	if err != nil {
-		return 0, err
-	}
-	if err := r.tail(ctx, size); err != nil {
+	if err := r.head(ctx); err != nil {
 		return 0, err
 	}
 	if err := r.rest(ctx); err != nil {
@@ -66,36 +45,29 @@ func (r *run[T]) sweep(ctx context.Context) (stored int, err error) {
 	return r.stored - r.seen.stored, r.finish(ctx)
 }
 
-func (r *run[T]) started() bool { return !r.state.At.IsZero() }
-
-// start continues from the last mark. It reads first: a sweeper that cannot must not take the leadership from one that can.
-func (r *run[T]) start(ctx context.Context) error {
-	if _, err := r.page(ctx, window{1, r.Limit}); err != nil {
+// lead takes the leadership, learns what was published, and goes on from the last mark.
+func (r *run[T]) lead(ctx context.Context) error {
+	if err := r.Sink.Lead(ctx); err != nil {
 		return err
 	}
-	return r.lead(ctx)
-}
-
-// lead takes the leadership, and learns what was published.
-func (r *run[T]) lead(ctx context.Context) error {
 	m, err := r.Sink.LastMark(ctx)
 	if err != nil {
 		return fmt.Errorf("sweep: read the last mark: %w", err)
 	}
-	if err := r.learn(ctx, m.At, false); err != nil {
+	if err := r.learn(ctx); err != nil {
 		return err
 	}
 	// A mark in the future, by a wrong clock or by mistake, would hide every row until then.
 	now := time.Now()
 	if m.CompleteThrough.IsZero() {
-		m.Since = r.Since
+		m.Since = later(m.Since, r.Since)
 	}
 	m.At, m.CompleteThrough, m.Since = earlier(m.At, now), earlier(m.CompleteThrough, now), earlier(m.Since, now)
-	r.since, r.state, r.marked, r.moved = m.Since, m, m, m.CompleteThrough
-	r.believed = later(r.believed, m.CompleteThrough.Add(4*r.Overlap)) // a mark is behind what is known by about as much
-	r.state.At, r.state.New = now, 0
+	r.since = later(r.since, m.Since)
+	r.state, r.marked, r.background, r.anchored = m, m, background{}, anchored{end: m.Total}
+	r.told = r.stored
 	if m.Scanned > 0 {
-		r.scan, r.rounds.began = r.newReading(time.Time{}), now
+		r.scan, r.scanAt = r.newReading(time.Time{}), now
 		r.scan.resume(m.Scanned)
 	}
 	return nil
@@ -103,7 +75,7 @@ func (r *run[T]) lead(ctx context.Context) error {
 
 // firstRead reports whether the list was read to its end at least once.
 func (r *run[T]) firstRead() bool {
-	return !r.state.CompleteThrough.IsZero() || !r.rounds.complete.IsZero()
+	return !r.state.CompleteThrough.IsZero() || !r.complete.IsZero()
 }
 
 func (r *run[T]) page(ctx context.Context, ask window) (Page[T], error) {
@@ -112,22 +84,8 @@ func (r *run[T]) page(ctx context.Context, ask window) (Page[T], error) {
 	})
 }
 
-// look takes a page and returns the rows to publish, in its room, and how many count as new. Rows
-// that another sweeper published do: it may have died before it published older ones. See unproven.
-func (r *run[T]) look(rows []Row[T]) (unknown []Row[T], news int) {
-	for _, row := range rows {
-		r.seen.newest = later(r.seen.newest, row.At)
-		if r.isUnproven(row.ID) {
-			news++
-		}
-	}
-	others := len(r.others)
-	unknown = r.take(rows)
-	return unknown, news + len(unknown) + others - len(r.others)
-}
-
 // follow goes on with a reading until done, or enough says so, reading the next page while one is published.
-func (r *run[T]) follow(ctx context.Context, reading *reading, enough func(news int, newest time.Time) bool) error {
+func (r *run[T]) follow(ctx context.Context, reading *reading, enough func(keys []uint64, newest time.Time) bool) error {
 	ctx, stop := context.WithCancel(ctx)
 	var ahead sync.WaitGroup
 	defer ahead.Wait()
@@ -137,17 +95,12 @@ func (r *run[T]) follow(ctx context.Context, reading *reading, enough func(news 
 		if err != nil {
 			return err
 		}
-		keys, times := make([]uint64, len(page.Rows)), make([]time.Time, 0, len(page.Rows))
-		for i, row := range page.Rows {
-			if keys[i] = row.Key; !row.At.IsZero() {
-				times = append(times, row.At)
-			}
-		}
-		unknown, news := r.look(page.Rows)
-		newest := reading.note(times)
+		keys, newest := note(reading, page.Rows, r.seen.began, r.Overlap)
+		r.seen.newest = later(r.seen.newest, newest)
 		reading.take(keys, page.Total, page.Limit)
+		unknown := r.unknown(page.Rows, r.placed(reading.from, page.Total))
 		reading.found += len(unknown)
-		done := enough(news, newest) || reading.done()
+		done := enough(keys, newest) || reading.done()
 		if !done {
 			ahead.Go(func() { page, err = r.page(ctx, reading.asked) })
 		}
@@ -168,12 +121,12 @@ func (r *run[T]) follow(ctx context.Context, reading *reading, enough func(news 
 // finish ends a sweep that has read everything it had to.
 func (r *run[T]) finish(ctx context.Context) error {
 	now := time.Now()
-	r.prove()
 	r.state.At = now
-	r.state.New += r.stored - r.seen.stored
-	r.state.CompleteThrough = later(earlier(r.through(), r.moved), r.state.CompleteThrough)
+	r.state.New = r.stored - r.told
+	r.state.CompleteThrough = later(r.through(), r.state.CompleteThrough)
+	r.state.Since = r.since
 	r.state.Scanned = 0
-	if r.scan != nil && now.Sub(r.rounds.began) > retry.LongRound {
+	if r.scan != nil && now.Sub(r.scanAt) > retry.LongRound {
 		r.state.Scanned = r.scan.end
 	}
 	if r.markIsDue(now) {
@@ -182,7 +135,7 @@ func (r *run[T]) finish(ctx context.Context) error {
 			return err
 		}
 		failpoint.Here(failpoint.AfterMark)
-		r.marked, r.state.New = r.state, 0
+		r.marked, r.told = r.state, r.stored
 	}
 	if now.Sub(r.keptAt) > retry.MarkEvery {
 		if err := r.readKept(ctx); err != nil {
@@ -192,7 +145,7 @@ func (r *run[T]) finish(ctx context.Context) error {
 	r.Logger.Debug().Int("new", r.stored-r.seen.stored).Int("total", r.state.Total).
 		Time("complete_through", r.state.CompleteThrough).Msg("sweep: done")
 	return r.again(ctx, func(ctx context.Context) error {
-		return r.Sink.Swept(ctx, Swept{CompleteThrough: r.state.CompleteThrough, ReadAt: r.reading.Began})
+		return r.Sink.Swept(ctx, Swept{CompleteThrough: r.state.CompleteThrough, ReadAt: r.complete})
 	})
 }
 
@@ -201,18 +154,57 @@ func (r *run[T]) through() time.Time {
 	switch {
 	case !r.firstRead():
 		return time.Time{}
-	case r.state.Order == NewestFirst, r.seen.whole:
-		return r.seen.head
-	default:
-		return earlier(r.seen.newest, r.rounds.complete.Add(-r.Overlap)) // a row is late by at most Overlap
+	case r.state.Order == Unordered && !r.seen.whole:
+		return earlier(r.seen.newest, r.complete.Add(-r.Overlap)) // a row is late by at most Overlap
 	}
+	return r.seen.through
 }
 
 // markIsDue reports whether a mark must be stored: when idle once an hour, since the stream drops old events.
 func (r *run[T]) markIsDue(now time.Time) bool {
-	return !r.state.CompleteThrough.IsZero() && (r.state.New > 0 ||
-		r.state.CompleteThrough.After(r.marked.CompleteThrough) && !r.state.CompleteThrough.Before(r.seen.newest) ||
-		r.state.CompleteThrough.Sub(r.marked.CompleteThrough) > time.Minute || now.Sub(r.marked.At) > retry.MarkEvery ||
-		r.state.Total != r.marked.Total && now.Sub(r.marked.At) > time.Minute || // by a sweep that was paused
-		r.state.Scanned > 0 && now.Sub(r.marked.At) > retry.LongRound)
+	age := now.Sub(r.marked.At)
+	return !r.state.CompleteThrough.IsZero() && (r.marked.CompleteThrough.IsZero() || age > retry.MarkEvery || age >= retry.MarkMin &&
+		(r.state.New > 0 || r.state.CompleteThrough.After(r.marked.CompleteThrough)) ||
+		r.state.Scanned > 0 && age > retry.LongRound)
+}
+
+// again calls store until nothing is in its way but another sweeper.
+func (r *run[T]) again(ctx context.Context, store func(context.Context) error) error {
+	for try := 1; ; try++ {
+		err := store(context.WithoutCancel(ctx))
+		if err == nil {
+			return nil
+		}
+		if err := r.relearn(ctx, err, try); err != nil {
+			return err
+		}
+	}
+}
+
+// untilNext is the pause after a sweep that took so long, where idle is due: what is under way takes its time.
+func (r *run[T]) untilNext(idle, took time.Duration) time.Duration {
+	switch {
+	case r.scan != nil && !r.firstRead():
+		return 0
+	case r.Recent > 0 && r.near == nil && !r.nearAt.IsZero(): // it begins again as soon as it may
+		return max(0, min(idle-took, time.Until(r.nearAt.Add(r.Interval))))
+	case r.scan != nil || r.near != nil || len(r.open) > 0:
+		return max(0, idle-took)
+	}
+	return idle
+}
+
+// fail ends a failed sweep. What it read may not be stored: a reading that counted it is not complete.
+func (r *run[T]) fail() {
+	rest, _ := r.settle(0)
+	if len(rest) == 0 && !r.lost {
+		return
+	}
+	r.lost, r.near, r.part = false, nil, nil
+	if r.scan != nil && r.scan.done() {
+		r.scan = nil
+	}
+	if r.scan != nil {
+		r.scan.skipped = true
+	}
 }

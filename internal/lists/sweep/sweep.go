@@ -1,21 +1,23 @@
 // Package sweep reads a paged, growing list again and again, and has each state of each of its rows published once.
 //
-//	head   from the first page to one that is wholly known   each sweep
-//	tail   the last pages, where the list grows at its end   when head did not find its growth
-//	scan   a few pages a sweep, around the whole list        finds what is late, changed or misplaced
+//	head   from the first page until it meets the rows with which the last one began     each sweep
+//	open   the pages on which rows were that may change                                 \
+//	near   the newest rows again, which may be late                                      } a page a second together
+//	scan   around the whole list: what is very late, changed or misplaced               /
 //	               │
 //	page ─► states not known ─► Sink.Publish, pages in flight ─► known ─► mark
-//	             ▲                  └─ ErrBehind: Sink.Learn, publish what is still missing
+//	             ▲                  └─ ErrBehind: Sink.Lead and Learn, publish what is still missing
 //	             └─ learned from the events themselves
 //
-// The events are the only memory: there is no cursor that could disagree with them. A
-// sweeper that starts learns what was published; whatever stops one, the next continues.
+// The events are the only memory: there is no cursor that could disagree with them. One sweeper leads; the others read
+// nothing of the list, and follow the events, until nobody answers that he leads.
 //
-// A state that begins and ends between two looks is never seen. The order of the steps in run.go
-// (publish, learn, mark) decides what a mark may claim: change it only with the model's runs.
+// A state that begins and ends between two looks is never seen. Only head.go and a whole scan move the mark; the order of
+// the steps in run.go (publish, learn, mark) decides what it may claim: change it only with the model's runs.
 package sweep
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,6 +42,8 @@ type Sweeper[T any] struct {
 
 	// Lag, if set, is called after each complete sweep with the time since it began.
 	Lag func(time.Duration)
+	// Leading, if set, is called when this sweeper begins and ceases to lead.
+	Leading func(bool)
 
 	fault    atomic.Pointer[string]
 	readLast atomic.Pointer[Reading] // the last complete one, of whatever part
@@ -52,11 +56,12 @@ type Settings struct {
 	Name     string        // of the list, for people
 	Interval time.Duration // maximum pause between two sweeps, used when nothing happens
 	Limit    int           // rows to request per page
-	Overlap  time.Duration // how late a row may be that head still finds; others wait for scan
+	Overlap  time.Duration // how late a row may be that is found within minutes; others wait for the scan
 	Since    time.Time     // how far back a list is published that was never read; zero means all of it
 	// RoundEvery is the time from one scan of the whole list to the next; 0 means as often as its length allows.
 	RoundEvery time.Duration
-	// Recent is the age up to which rows are read again in each interval, newest first; 0: Overlap, every few intervals.
+	// Recent is the age up to which rows are read again in each interval, newest first; 0: Overlap, every few intervals,
+	// and beyond it the pages with rows that may change.
 	Recent time.Duration
 	// Pace is how many pages a second are read again on average; 0 means one.
 	Pace float64
@@ -65,7 +70,7 @@ type Settings struct {
 // maxFailures is the number of sweeps in a row that must fail before a sweeper that worked is not ready.
 const maxFailures = 3
 
-// Fault returns why the sweeper is not ready, "" if it is. It is not before its first complete sweep.
+// Fault returns why the sweeper is not ready, "" if it is. It is not before its first complete sweep, unless another one leads.
 func (s *Sweeper[T]) Fault() string {
 	if f := s.fault.Load(); f != nil {
 		return *f
@@ -85,7 +90,8 @@ func (s *Sweeper[T]) ReadLately(at time.Time) bool {
 	return last != nil && !at.Before(last.Back) && time.Since(last.Began) < 2*retry.RoundEvery
 }
 
-// Run sweeps until ctx ends; events under way are finished first. The error names a missing field; other errors are logged.
+// Run sweeps until ctx ends, while no other sweeper leads; events under way are finished first. The error names a missing
+// field; other errors are logged.
 func (s *Sweeper[T]) Run(ctx context.Context) error {
 	switch {
 	case s.List == nil || s.Sink == nil:
@@ -96,47 +102,98 @@ func (s *Sweeper[T]) Run(ctx context.Context) error {
 		return errors.New("sweep: Overlap must not be negative")
 	}
 	s.init()
-	begin := func() *run[T] { return &run[T]{Sweeper: s, publisher: newPublisher(s.List, s.Sink)} }
-	r := begin()
 	defer s.Sink.Resign()
-	failures, idle := 0, s.Interval
-	for ctx.Err() == nil {
+	for r := s.begin(); ctx.Err() == nil; {
+		err := r.standBy(ctx)
+		if err == nil {
+			s.leads(true)
+			err = r.sweeps(ctx)
+			s.leads(false)
+		}
+		if errors.Is(err, ErrReset) {
+			r = s.begin()
+		}
+	}
+	return nil
+}
+
+func (s *Sweeper[T]) begin() *run[T] {
+	return &run[T]{Sweeper: s, publisher: newPublisher(s.List, s.Sink)}
+}
+
+func (s *Sweeper[T]) leads(yes bool) {
+	s.Logger.Info().Bool("leads", yes).Msg("sweep: leadership")
+	if s.Leading != nil {
+		s.Leading(yes)
+	}
+}
+
+// standBy follows what the one that leads publishes, until none does; then it takes the leadership.
+func (r *run[T]) standBy(ctx context.Context) error {
+	for failures := 1; ; failures++ {
+		led, err := r.Sink.Led(ctx)
+		if err == nil && !led {
+			if err = r.lead(ctx); err == nil {
+				return nil
+			}
+		} else if err == nil {
+			if err = r.learn(ctx); err == nil {
+				failures = 0
+				r.setFault("")
+			}
+		}
+		if errors.Is(err, ErrReset) || ctx.Err() != nil {
+			return cmp.Or(err, context.Cause(ctx))
+		}
+		wait := retry.StandBy
+		if err != nil && !errors.Is(err, ErrLed) {
+			wait = r.failed(err, failures)
+		}
+		r.pause(ctx, wait, func([]Row[T]) error { return ErrLed })
+	}
+}
+
+// sweeps sweeps until ctx ends, or another sweeper leads, or all must be learned again.
+func (r *run[T]) sweeps(ctx context.Context) error {
+	failures, idle := 0, r.Interval
+	for {
 		began := time.Now()
 		stored, err := r.sweep(ctx)
 		if err != nil {
 			r.fail()
 		}
-		if errors.Is(err, ErrReset) {
-			r = begin()
-		}
-		if ctx.Err() != nil {
-			break
+		if errors.Is(err, ErrReset) || errors.Is(err, ErrLed) || ctx.Err() != nil {
+			return cmp.Or(err, context.Cause(ctx))
 		}
 		var wait time.Duration
 		if err == nil {
+			if failures >= maxFailures {
+				err = r.Sink.Lead(ctx) // it had resigned
+			}
 			failures = 0
-			s.setFault("")
-			if s.Lag != nil {
-				s.Lag(time.Since(began))
+			r.setFault("")
+			if r.Lag != nil {
+				r.Lag(time.Since(began))
 			}
-			idle = s.idlePause(idle, stored, time.Since(began))
-			switch wait = idle; {
-			case r.scan != nil && !r.firstRead():
-				wait = 0
-			case r.Recent > 0 && r.near == nil && !r.rounds.near.IsZero(): // it begins again as soon as it may
-				wait = max(0, min(idle-time.Since(began), time.Until(r.rounds.near.Add(r.Interval))))
-			case r.scan != nil || r.near != nil: // what a sweep reads of them takes its time
-				wait = max(0, idle-time.Since(began))
-			}
+			idle = r.idlePause(idle, stored, time.Since(began))
+			wait = r.untilNext(idle, time.Since(began))
 		} else {
 			failures++
-			wait = s.failed(err, failures)
+			wait = r.failed(err, failures)
+			if err = nil; failures >= maxFailures { // another sweeper may be able to
+				r.Sink.Resign()
+				if led, asking := r.Sink.Led(ctx); asking == nil && led {
+					err = ErrLed
+				}
+			}
 		}
-		if r.pause(ctx, wait) {
-			r = begin()
+		if err == nil {
+			err = r.pause(ctx, wait, func(rows []Row[T]) error { return r.extra(ctx, rows) })
+		}
+		if errors.Is(err, ErrReset) || errors.Is(err, ErrLed) {
+			return err
 		}
 	}
-	return nil
 }
 
 // idlePause is the pause after a sweep that published some events and took so long. It doubles up to Interval while idle.

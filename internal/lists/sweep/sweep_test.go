@@ -478,24 +478,6 @@ func TestPublishingBeginsAtSince(t *testing.T) {
 	})
 }
 
-// Where all rows were made at about the same time nobody knows the order, and the newest row
-// may be anywhere: what is not read yet is not said to be published.
-func TestAListOfTheSameTimeHasNoOrder(t *testing.T) {
-	for name, o := range orders {
-		t.Run(name, func(t *testing.T) {
-			r := (&run[int]{Sweeper: &Sweeper[int]{Settings: Settings{Limit: 50, Overlap: 15 * time.Minute}}}).newReading(time.Time{})
-			now := time.Now()
-			for page := range 4 {
-				at := now.Add(time.Duration(page) * time.Minute)
-				r.note([]time.Time{at.Add(-time.Minute), at, at.Add(time.Minute)})
-			}
-			if got := r.order(o); got != o {
-				t.Errorf("got order %d, want %d as before", got, o)
-			}
-		})
-	}
-}
-
 func TestAMarkIsStoredWhenThereIsSomethingNewAndOnceAnHour(t *testing.T) {
 	inOrderedWorld(t, 120, func(w *world) {
 		w.run(150 * time.Minute)

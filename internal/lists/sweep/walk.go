@@ -10,15 +10,23 @@ import "slices"
 // of page 1 of 100. Where no two overlap, as the upstream has pages of one size, whatever is asked for, only a total
 // that has not shrunk says that nothing was missed.
 type walk struct {
+	shape
 	asked window
-	size  int      // rows of a full page
-	fixed bool     // the upstream ignores limit
-	wrong bool     // what pages say of their size is not true
 	end   int      // rows up to the last one that was read
+	from  int      // index of the first row of the page that was read last
 	last  []uint64 // keys of the last page that joined
 	total int      // of that page
 	count counts
 	state state
+
+	skipped bool // rows may have been missed
+}
+
+// shape is what is known of the list's pages.
+type shape struct {
+	size  int  // rows of a full page
+	fixed bool // the upstream ignores limit
+	wrong bool // what pages say of their size is not true
 }
 
 type counts struct {
@@ -31,7 +39,6 @@ type state int
 
 const (
 	underWay state = iota
-	skipping       // under way, and rows may have been missed
 	whole          // every row was read
 	short          // it ended, and not every row was read
 )
@@ -42,10 +49,16 @@ type window struct{ page, limit int }
 func (v window) from() int { return (v.page - 1) * v.limit }
 func (v window) to() int   { return v.page * v.limit }
 
-func newWalk(limit int) walk { return walk{asked: window{1, limit}, size: limit} }
+func newWalk(limit int) walk { return walk{asked: window{1, limit}, shape: shape{size: limit}} }
 
 // resume goes on where another walk had arrived. What was before is not read again, so it is never whole.
-func (w *walk) resume(end int) { w.end, w.state, w.asked.page = end, skipping, end/w.size+1 }
+func (w *walk) resume(end int) { w.end, w.skipped, w.asked.page = end, true, end/w.size+1 }
+
+// join begins behind rows that were the last ones of so many, in a list of this shape.
+func (w *walk) join(end int, last []uint64, s shape) {
+	w.end, w.last, w.shape = end, last, s
+	w.onward()
+}
 
 func (w *walk) done() bool { return w.state == whole || w.state == short }
 
@@ -70,6 +83,7 @@ func (w *walk) take(keys []uint64, total, limit int) {
 	if limit = w.size; w.fixed || limit < w.asked.limit {
 		from = (w.asked.page - 1) * limit
 	}
+	w.from = from
 	w.count.read++
 	first := w.last == nil // a walk that was resumed joins nothing
 	shown := slices.ContainsFunc(keys, func(k uint64) bool { return slices.Contains(w.last, k) })
@@ -82,7 +96,7 @@ func (w *walk) take(keys []uint64, total, limit int) {
 		return
 	default:
 		if !joined {
-			w.state = skipping
+			w.skipped = true
 		}
 		w.end, w.last, w.count.still, w.count.lost = from+n, keys, 0, 0
 	}
@@ -92,7 +106,7 @@ func (w *walk) take(keys []uint64, total, limit int) {
 	}
 	w.total = total
 	if gone > 0 && w.count.read > maxRead*(w.asked.page+2) {
-		gone, w.state = 0, skipping
+		gone, w.skipped = 0, true
 	}
 	if gone > 0 { // rows of the list that were behind this page may be before it now
 		w.asked = window{max(0, from-gone)/w.size + 1, w.size}
@@ -164,7 +178,7 @@ func (w *walk) onward() {
 }
 
 func (w *walk) finish() {
-	if w.state == underWay && w.end >= w.total {
+	if !w.skipped && w.end >= w.total {
 		w.state = whole
 		return
 	}

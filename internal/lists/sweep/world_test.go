@@ -183,16 +183,15 @@ func (l *list) listing() []*row {
 
 // store is a stream of events in memory; sink is one sweeper's view of it.
 type store struct {
-	mu        sync.Mutex
-	events    []Stored
-	dropped   int // events that have aged out
-	turns     int
-	leader    *sink // which had the last turn
-	answering map[*sink]struct{}
-	marks     []Mark
-	last      time.Time     // when the last event was stored
-	age       time.Duration // of the oldest event that is kept; 0: all are
-	told      map[ID]int
+	mu      sync.Mutex
+	events  []Stored
+	dropped int // events that have aged out
+	leader  int
+	answers *sink // the one that says that it leads
+	marks   []Mark
+	last    time.Time     // when the last event was stored
+	age     time.Duration // of the oldest event that is kept; 0: all are
+	told    map[ID]int
 }
 
 func (s *store) expire() {
@@ -207,9 +206,9 @@ func (s *store) expire() {
 
 type sink struct {
 	*store
-	led          bool // since it resigned or lost the leadership
-	paused       bool
-	turn, next   int
+	leader, next int
+	led          bool
+	deaf         func() bool // whether nobody answers it
 	crash        func() bool // called before each event is stored; true: the process dies
 	stop         context.CancelFunc
 	pages        []int // events of each Publish
@@ -222,38 +221,24 @@ type sink struct {
 
 var errCrash = errors.New("the process died")
 
-func (d *sink) Lead(context.Context) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.led && d.leader != d {
-		d.resign()
-		return ErrLed
-	}
-	d.turns++
-	d.leader, d.turn, d.led = d, d.turns, true
-	if d.answering == nil {
-		d.answering = map[*sink]struct{}{}
-	}
-	d.answering[d] = struct{}{}
-	return nil
-}
-
 func (d *sink) Led(context.Context) (bool, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.led {
-		lost := d.leader != d
-		if lost {
-			d.resign()
-		}
-		return lost, nil
+	return d.answers != nil && d.answers != d && (d.deaf == nil || !d.deaf()), nil
+}
+
+func (d *sink) Lead(context.Context) error {
+	d.at("turn")
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.led && d.leader != d.store.leader {
+		d.led = false
+		d.resign()
+		return ErrLed
 	}
-	for other := range d.answering {
-		if !other.paused {
-			return true, nil
-		}
-	}
-	return false, nil
+	d.store.leader++
+	d.leader, d.led, d.answers = d.store.leader, true, d
+	return nil
 }
 
 func (d *sink) Resign() {
@@ -263,8 +248,9 @@ func (d *sink) Resign() {
 }
 
 func (d *sink) resign() {
-	delete(d.answering, d)
-	d.led, d.turn = false, 0
+	if d.answers == d {
+		d.answers = nil
+	}
 }
 
 func (d *sink) Learn(context.Context) iter.Seq2[Stored, error] {
@@ -325,7 +311,7 @@ func (d *sink) Publish(_ context.Context, rows []Row[int]) func() (int, error) {
 func (d *sink) append(f func()) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.turn == 0 || d.turn != d.turns {
+	if d.leader != d.store.leader {
 		return ErrBehind
 	}
 	if d.crash != nil && d.crash() {
