@@ -70,7 +70,7 @@ func (r *run[T]) head(ctx context.Context) error {
 			r.part = &part{h.first, h.walk}
 		}
 		return err
-	case h.skipped, forward && h.state == short && r.short < maxShort:
+	case h.skipped, anchored && (forward || len(left) > half) && h.state == short && r.short < maxShort:
 		return nil // it may have missed rows
 	}
 	r.part, r.shape, r.seen.through = nil, h.shape, through

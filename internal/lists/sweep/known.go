@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// known is the set of published states, rebuilt from the events. It takes about 8 bytes a state: the first of its ID.
+// known is the set of published states, rebuilt from the events. It takes about 8 bytes a state.
 type known struct {
 	recent map[uint64]struct{}
 	sealed []sealedStates
@@ -37,7 +37,7 @@ const (
 // watchOpen is how long a row whose state may change is watched: servers give up after five days (RFC 5321, 4.5.4.1).
 const watchOpen = 5 * 24 * time.Hour
 
-// short is what is kept of an ID: its end differs for each state of a row.
+// short is what is kept of an ID: its second half.
 func (id ID) short() uint64 { return binary.BigEndian.Uint64(id[8:]) }
 
 func (k *known) empty() bool { return len(k.recent)+len(k.sealed) == 0 }

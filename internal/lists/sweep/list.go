@@ -2,14 +2,19 @@ package sweep
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"iter"
 	"time"
 )
 
-// ID names one state of one row, in every process and in the event about that state.
+// ID names one state of one row, in every process and in the event about that state: its first half the row, its second
+// half the state of that row.
 type ID [16]byte
+
+// Key names the row, whatever its state.
+func (id ID) Key() uint64 { return binary.BigEndian.Uint64(id[:]) }
 
 // ParseID reads the id of a state as it is written in events: 32 hex digits.
 func ParseID(text string) (id ID, ok bool) {
@@ -23,7 +28,6 @@ func ParseID(text string) (id ID, ok bool) {
 // Row is a row of the list in the state that a page shows.
 type Row[T any] struct {
 	ID    ID
-	Key   uint64    // names the row whatever its state, in every process
 	At    time.Time // when the row was made, as the list says; zero if unknown
 	Final bool      // its state will not change
 	Item  T

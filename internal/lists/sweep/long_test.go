@@ -39,8 +39,9 @@ func (l *longList) Page(_ context.Context, number, limit int) (p Page[int], err 
 		l.deep++
 	}
 	for i := (number - 1) * limit; i < min(number*limit, l.rows); i++ {
-		r := Row[int]{Key: uint64(i), At: l.began.Add(-24*time.Hour - time.Duration(i)*l.every), Final: !l.open}
-		binary.BigEndian.PutUint64(r.ID[:], uint64(i+1)*0x9e3779b97f4a7c15)
+		r := Row[int]{At: l.began.Add(-24*time.Hour - time.Duration(i)*l.every), Final: !l.open}
+		binary.BigEndian.PutUint64(r.ID[:], uint64(i))
+		binary.BigEndian.PutUint64(r.ID[8:], uint64(i+1)*0x9e3779b97f4a7c15)
 		p.Rows = append(p.Rows, r)
 		l.read[i/100] = true
 		if l.slow > 0 {

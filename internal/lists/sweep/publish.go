@@ -102,7 +102,7 @@ func (p *publisher[T]) unknown(rows []Row[T], place func(i int) int) []Row[T] {
 			p.pending[row.ID.short()] = struct{}{}
 		}
 		if place != nil {
-			p.known.watch(row.Key, row.Final, openRow{since: now, seen: now, at: row.At, place: place(i)})
+			p.known.watch(row.ID.Key(), row.Final, openRow{since: now, seen: now, at: row.At, place: place(i)})
 		}
 	}
 	clear(rows[len(unknown):])
@@ -111,7 +111,7 @@ func (p *publisher[T]) unknown(rows []Row[T], place func(i int) int) []Row[T] {
 
 // watched reports whether another state of the row was seen or published.
 func (p *publisher[T]) watched(row Row[T]) bool {
-	_, open := p.known.open[row.Key]
+	_, open := p.known.open[row.ID.Key()]
 	return open || slices.ContainsFunc(p.earlier(row), p.known.has)
 }
 

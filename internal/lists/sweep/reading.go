@@ -32,7 +32,7 @@ func (r *run[T]) newReading(back time.Time) *reading {
 func note[T any](r *reading, rows []Row[T], now time.Time, overlap time.Duration) (keys []uint64, newest time.Time) {
 	keys = make([]uint64, len(rows))
 	for i, row := range rows {
-		keys[i] = row.Key
+		keys[i] = row.ID.Key()
 	}
 	if r.first == nil {
 		r.first = keys

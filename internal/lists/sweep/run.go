@@ -95,7 +95,7 @@ func (r *run[T]) follow(ctx context.Context, reading *reading, enough func(keys 
 		if err != nil {
 			return err
 		}
-		keys, newest := note(reading, page.Rows, r.seen.began, r.Overlap)
+		keys, newest := note(reading, page.Rows, time.Now(), r.Overlap)
 		r.seen.newest = later(r.seen.newest, newest)
 		reading.take(keys, page.Total, page.Limit)
 		unknown := r.unknown(page.Rows, r.placed(reading.from, page.Total))

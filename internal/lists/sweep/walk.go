@@ -19,6 +19,7 @@ type walk struct {
 	count counts
 	state state
 
+	strict  bool // the next page must show a row of last
 	skipped bool // rows may have been missed
 }
 
@@ -33,6 +34,7 @@ type counts struct {
 	read  int
 	still int // in a row that brought nothing further
 	lost  int // in a row that showed no row of the page before
+	alike int // that brought nothing further while the total grew
 }
 
 type state int
@@ -56,14 +58,15 @@ func (w *walk) resume(end int) { w.end, w.skipped, w.asked.page = end, true, end
 
 // join begins behind rows that were the last ones of so many, in a list of this shape.
 func (w *walk) join(end int, last []uint64, s shape) {
-	w.end, w.last, w.shape = end, last, s
-	w.onward()
+	w.end, w.total, w.last, w.shape, w.strict = end, end, last, s, true
+	w.asked = w.with(max(end-1, 0))
 }
 
 func (w *walk) done() bool { return w.state == whole || w.state == short }
 
 const (
 	maxStill = 2 // how often the end of the list is read before it is believed against the total
+	maxAlike = 8 // how often a page may bring nothing further because the list grows
 	maxLost  = 6 // how often a page is looked for that joins the page before
 	maxRead  = 4 // how many pages are read for each one of the list, to find rows that moved: totals may be guesses
 )
@@ -87,18 +90,23 @@ func (w *walk) take(keys []uint64, total, limit int) {
 	w.count.read++
 	first := w.last == nil // a walk that was resumed joins nothing
 	shown := slices.ContainsFunc(keys, func(k uint64) bool { return slices.Contains(w.last, k) })
-	joined := first || shown || from <= w.end && !w.overlaps()
+	joined := first || shown || !w.strict && from <= w.end && !w.overlaps()
 	switch {
-	case n == 0, joined && !first && endAlike(keys, w.last):
+	case joined && !first && total > w.total && w.count.alike < maxAlike && endAlike(keys, w.last): // it grew by about a page
+		w.count.alike++
+	case n == 0 && w.count.lost == 0, joined && !first && endAlike(keys, w.last):
 		w.count.still++
-	case !joined && w.count.lost < maxLost:
+	case (n == 0 || !joined) && w.count.lost < maxLost:
 		w.lookBack(total)
 		return
+	case n == 0: // where the page was looked for that joins the last one
+		w.skipped = true
+		w.count.still++
 	default:
 		if !joined {
 			w.skipped = true
 		}
-		w.end, w.last, w.count.still, w.count.lost = from+n, keys, 0, 0
+		w.end, w.last, w.strict, w.count.still, w.count.lost = from+n, keys, false, 0, 0
 	}
 	gone := 0
 	if joined && !first && !shown && total > 0 {
@@ -161,17 +169,22 @@ func (w *walk) lookBack(total int) {
 	if grown := total - w.total; w.count.lost == 1 && grown > 0 {
 		at = w.end - 1 + grown
 	}
-	w.asked = windowWith(max(at, 0), w.size)
+	w.asked = w.with(max(at, 0))
 }
 
 // overlaps reports whether a page shows the last row that was read and the next one too. None does
 // behind as many rows as each length of a page divides: 12 where it has 4 at most, 2520 where it has 10.
 func (w *walk) overlaps() bool { return !w.fixed && windowWith(max(w.end-1, 0), w.size).to() > w.end }
 
-// onward asks for what follows the last page that joined.
+// onward asks for what follows the last page that joined. What looks like the end of a list whose total is unknown may be
+// one that grew meanwhile: behind its end is nothing, or the end again, be it near or far.
 func (w *walk) onward() {
+	if w.count.still > 0 && w.total == 0 {
+		w.asked = window{w.end/w.size + 5*w.count.still - 3, w.size}
+		return
+	}
 	if w.overlaps() {
-		w.asked = windowWith(max(w.end-1, 0), w.size)
+		w.asked = w.with(max(w.end-1, 0))
 		return
 	}
 	w.asked = window{w.end/w.size + 1, w.size}
@@ -183,6 +196,14 @@ func (w *walk) finish() {
 		return
 	}
 	w.state = short
+}
+
+// with returns a window that contains index at.
+func (w *walk) with(at int) window {
+	if w.fixed {
+		return window{at/w.size + 1, w.size}
+	}
+	return windowWith(at, w.size)
 }
 
 // windowWith returns the window of at most size rows that contains index at and as many rows after it as possible.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"iter"
@@ -29,12 +30,13 @@ type row struct {
 
 func (r *row) id(state int) ID {
 	sum := sha256.Sum256(fmt.Append(nil, r.key, " ", state))
+	binary.BigEndian.PutUint64(sum[:], r.key)
 	return ID(sum[:16])
 }
 
 // row is the row as a page shows it.
 func (r *row) row() Row[int] {
-	return Row[int]{ID: r.id(r.states), Key: r.key, At: r.created, Final: r.final, Item: r.states}
+	return Row[int]{ID: r.id(r.states), At: r.created, Final: r.final, Item: r.states}
 }
 
 // list is a list that grows and changes, also between two pages, and that lies.
@@ -162,7 +164,7 @@ func (l *list) Page(ctx context.Context, number, limit int) (p Page[int], err er
 
 func (l *list) Earlier(r Row[int]) (ids []ID) {
 	for state := 1; state < r.Item; state++ {
-		ids = append(ids, (&row{key: r.Key}).id(state))
+		ids = append(ids, (&row{key: r.ID.Key()}).id(state))
 	}
 	return ids
 }
@@ -217,6 +219,7 @@ type sink struct {
 	swept        []Swept
 	onSwept      func(Swept)
 	before       func(what string) // a page or a mark is stored
+	onMark       func(Mark)
 }
 
 var errCrash = errors.New("the process died")
@@ -331,6 +334,9 @@ func (d *sink) at(what string) {
 
 func (d *sink) Mark(_ context.Context, m Mark) error {
 	d.at("mark")
+	if d.onMark != nil {
+		d.onMark(m)
+	}
 	return d.append(func() { d.marks = append(d.marks, m) })
 }
 

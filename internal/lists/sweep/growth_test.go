@@ -1,0 +1,270 @@
+package sweep
+
+import (
+	"context"
+	"encoding/binary"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"errand/internal/retry"
+	"errand/internal/sandbox/devkit/inshort"
+	"errand/pkg/clients"
+)
+
+var (
+	growthSeeds = flag.Uint64("growth.seeds", 400, "lists that grow while they are read, drawn at random")
+	growthFrom  = flag.Uint64("growth.from", 0, "the first seed")
+)
+
+// growing is a list that grows while it is read, at its beginning or its end, and drops its oldest rows.
+type growing struct {
+	mu      sync.Mutex
+	random  *rand.Rand
+	order   Order
+	rows    []growingRow // oldest first
+	dropped int
+	rate    func(since time.Duration) float64 // rows a second
+	began   time.Time
+	grown   float64 // rows that are due, or were made
+	last    time.Time
+	latency time.Duration
+	fixed   int  // rows of each page; 0: as many as requested
+	noTotal bool // pages do not say how long the list is
+	keep    int  // rows that are listed; 0: all
+	fails   float64
+	late    float64
+}
+
+type growingRow struct {
+	created time.Time
+	late    bool
+	changed time.Time // to its second state; zero: never
+}
+
+// grow adds what is due by now.
+func (g *growing) grow() {
+	now := time.Now()
+	for ; g.last.Before(now); g.last = g.last.Add(10 * time.Millisecond) {
+		g.grown += g.rate(g.last.Sub(g.began)) / 100
+		for ; g.grown >= 1; g.grown-- {
+			r := growingRow{created: g.last}
+			if g.random.Float64() < g.late {
+				r.late, r.created = true, g.last.Add(-time.Duration(g.random.IntN(120))*time.Second)
+			}
+			if g.random.IntN(6) == 0 {
+				r.changed = g.last.Add(time.Duration(g.random.IntN(120)) * time.Second)
+			}
+			g.rows = append(g.rows, r)
+		}
+	}
+	if g.keep > 0 {
+		g.dropped = max(g.dropped, len(g.rows)-g.keep)
+	}
+}
+
+func growingID(n, state int) (id ID) {
+	binary.BigEndian.PutUint64(id[:8], uint64(n+1)*0x9e3779b97f4a7c15)
+	binary.BigEndian.PutUint64(id[8:], (uint64(n+1)*0x9e3779b97f4a7c15)^uint64(state))
+	return id
+}
+
+func (g *growing) row(n int, now time.Time) Row[int] {
+	r, state := g.rows[n], 1
+	if !r.changed.IsZero() && !now.Before(r.changed) {
+		state = 2
+	}
+	id := growingID(n, state)
+	return Row[int]{ID: id, At: r.created, Final: r.changed.IsZero() || state == 2, Item: n}
+}
+
+func (g *growing) Page(ctx context.Context, number, limit int) (p Page[int], err error) {
+	time.Sleep(g.latency)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return p, err
+	}
+	if g.random.Float64() < g.fails {
+		return p, &clients.Error{Fate: clients.Busy, Status: 503}
+	}
+	g.grow()
+	if g.fixed > 0 {
+		limit = g.fixed
+	}
+	now, n := time.Now(), len(g.rows)-g.dropped
+	if p.Limit = limit; !g.noTotal {
+		p.Total = n
+	}
+	for i := (number - 1) * limit; i < min(number*limit, n); i++ {
+		at := g.dropped + i
+		if g.order == NewestFirst {
+			at = len(g.rows) - 1 - i
+		}
+		p.Rows = append(p.Rows, g.row(at, now))
+	}
+	return p, nil
+}
+
+func (g *growing) Earlier(r Row[int]) []ID { return []ID{growingID(r.Item, 1), growingID(r.Item, 2)} }
+
+// hidden is the number of rows that a mark covers though they are not published, but for those that were listed late.
+func (g *growing) hidden(s *store, through time.Time) (n int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for at, r := range g.rows[g.dropped:] {
+		at += g.dropped
+		if !r.late && !r.created.After(through) && s.told[growingID(at, 1)]+s.told[growingID(at, 2)] == 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// The list grows by up to a thousand rows a second while its pages take up to half a second, in bursts and steadily;
+// pollers die, are cut off and take over at any write, others publish the newest page, pages fail: what a mark covers is
+// published, each state is published once, and once the list stands still nothing is left out.
+func TestAMarkNeverCoversWhatIsNotPublished(t *testing.T) {
+	for seed := *growthFrom; seed < *growthFrom+inshort.Choose(t, *growthSeeds, 60); seed++ {
+		if !t.Run(fmt.Sprint(seed), func(t *testing.T) { synctest.Test(t, func(t *testing.T) { growth(t, seed) }) }) {
+			break
+		}
+	}
+}
+
+func growth(t *testing.T, seed uint64) {
+	random := rand.New(rand.NewPCG(seed, 7))
+	pick := func(of ...int) int { return of[random.IntN(len(of))] }
+	limit := pick(5, 10, 20, 50)
+	g := &growing{random: rand.New(rand.NewPCG(seed, 8)), order: Order(1 + random.IntN(2)), began: time.Now(), last: time.Now(),
+		latency: time.Duration(pick(0, 5, 20, 90, 200, 500)) * time.Millisecond, noTotal: random.IntN(8) == 0,
+		fails: []float64{0, 0, 0.02, 0.2}[random.IntN(4)], late: []float64{0, 0, 0.05}[random.IntN(3)]}
+	if random.IntN(5) == 0 {
+		g.fixed = limit
+	}
+	if random.IntN(5) == 0 {
+		g.keep = limit * (5 + random.IntN(20))
+	}
+	most := min(1000, float64(limit)/max(g.latency, 10*time.Millisecond).Seconds()) // what can be read at all
+	steady, bursts := most*random.Float64()*0.9, random.IntN(3) == 0
+	quiet := time.Duration(20+random.IntN(40)) * time.Second
+	g.rate = func(since time.Duration) float64 {
+		switch {
+		case since > quiet:
+			return 0
+		case bursts && int(since.Seconds())%10 != 3:
+			return steady / 20
+		case bursts:
+			return 4 * steady
+		}
+		return steady
+	}
+	g.rows = make([]growingRow, random.IntN(20*limit))
+	for i := range g.rows {
+		g.rows[i].created = g.began.Add(time.Duration(i-len(g.rows)) * time.Minute)
+	}
+	s := &store{told: map[ID]int{}}
+	logger := zerolog.Nop()
+	if testing.Verbose() {
+		logger = zerolog.New(zerolog.NewTestWriter(t))
+	}
+	check := func(d *sink) {
+		d.onMark = func(m Mark) {
+			if n := g.hidden(s, m.CompleteThrough); n > 0 && !t.Failed() {
+				t.Errorf("%v: a mark covers %d rows that are not published, up to %v", time.Since(g.began), n, m.CompleteThrough.Sub(g.began))
+			}
+		}
+	}
+	sweeper := func(d *sink) *Sweeper[int] {
+		return &Sweeper[int]{List: g, Sink: d, Policy: retry.Policy{First: 200 * time.Millisecond, Max: 2 * time.Second, Tries: 2},
+			Logger:   logger,
+			Settings: Settings{Name: "list", Interval: 10 * time.Second, Limit: limit, Overlap: 3 * time.Minute}}
+	}
+	for time.Since(g.began) < quiet {
+		ctx, stop := context.WithTimeout(t.Context(), time.Duration(3+random.IntN(30))*time.Second)
+		var all sync.WaitGroup
+		deaf := random.IntN(3) == 0
+		for range 1 + random.IntN(2) {
+			d := &sink{store: s, stop: func() {}}
+			check(d)
+			of, end := context.WithCancel(ctx)
+			d.stop = end
+			if random.IntN(3) == 0 { // the process dies
+				left := random.IntN(20 * limit)
+				d.crash = func() bool { left--; return left < 0 }
+			}
+			if deaf {
+				d.deaf = func() bool { return random.IntN(4) == 0 }
+			}
+			w := sweeper(d)
+			if random.IntN(4) == 0 {
+				all.Go(func() { g.lookUp(of, w, limit) })
+			}
+			all.Go(func() {
+				defer end()
+				if err := w.Run(of); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		stop()
+		time.Sleep(time.Duration(pick(0, 0, 10, 60)) * time.Second)
+	}
+	g.fails = 0
+	g.grow()
+	d := &sink{store: s}
+	check(d)
+	ctx, stop := context.WithTimeout(t.Context(), 10*time.Minute+8*time.Second*time.Duration(len(g.rows)/limit))
+	defer stop()
+	d.stop = stop
+	if err := sweeper(d).Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	missing, unseen, twice := 0, 0, 0
+	for n := g.dropped; n < len(g.rows); n++ {
+		if s.told[g.row(n, time.Now()).ID] == 0 {
+			if missing++; missing < 10 {
+				t.Logf("row %d of %d, made %v, changed %v", n, len(g.rows), g.rows[n].created.Sub(g.began), g.rows[n].changed.Sub(g.began))
+			}
+			if s.told[growingID(n, 1)] == 0 {
+				unseen++
+			}
+		}
+	}
+	for _, n := range s.told {
+		if n > 1 {
+			twice++
+		}
+	}
+	if missing > 0 || twice > 0 {
+		t.Errorf("%d of %d rows are not published in their last state, %d in none, %d states twice", missing, len(g.rows)-g.dropped, unseen, twice)
+	}
+	if t.Failed() {
+		t.Logf("ended after %v, marks %d, last swept %+v", time.Since(g.began), len(s.marks), d.lastSwept())
+		t.Log(fmt.Sprintf("order %d, limit %d, fixed %d, %v a call, %.0f rows a second, bursts %t, keep %d, fails %v, no total %t", g.order, limit,
+			g.fixed, g.latency, steady, bursts, g.keep, g.fails, g.noTotal))
+	}
+}
+
+// lookUp publishes the newest page again and again, as somebody who looks its rows up.
+func (g *growing) lookUp(ctx context.Context, s *Sweeper[int], limit int) {
+	for ctx.Err() == nil {
+		g.mu.Lock()
+		var rows []Row[int]
+		for n := max(g.dropped, len(g.rows)-limit); n < len(g.rows); n++ {
+			rows = append(rows, g.row(n, time.Now()))
+		}
+		g.mu.Unlock()
+		_ = s.Publish(ctx, rows)
+		time.Sleep(300 * time.Millisecond)
+	}
+}
