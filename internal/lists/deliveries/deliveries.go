@@ -193,7 +193,7 @@ func (l *Log) Publish(ctx context.Context, rows []sweep.Row[mail.Entry]) func() 
 	for i, r := range rows {
 		e, f := l.eventFor(r, now, offset)
 		if events[i] = e; f.in != nil { // a row after it cannot be of the same recipient
-			f.in.take(f.at, r.Key)
+			f.in.take(f.at, r.ID.Key())
 		}
 		if l.Matched != nil {
 			l.Matched(f.Confidence)
@@ -230,7 +230,7 @@ func (l *Log) store(ctx context.Context, events []messages.Event) (wait func() (
 // eventFor is the event about a row, under the request that it is of.
 func (l *Log) eventFor(listed sweep.Row[mail.Entry], now time.Time, offset time.Duration) (messages.Event, found) {
 	r := rowOf(listed.Item, now, offset)
-	r.id = listed.Key
+	r.id = listed.ID.Key()
 	l.Secrets.add(&r, listed.Item)
 	f := l.calls.match(r)
 	e := eventOf(listed.Item, listed.ID, now)

@@ -63,7 +63,7 @@ func rowsOf(entries []mail.Entry, now time.Time) []sweep.Row[mail.Entry] {
 			at = e.CreatedAt
 		}
 		id := idOf(e, statusIn(state))
-		rows[i] = sweep.Row[mail.Entry]{ID: id, Key: rowID(id), At: at,
+		rows[i] = sweep.Row[mail.Entry]{ID: id, At: at,
 			Final: state == messages.Delivered || state == messages.Bounced, Item: e}
 	}
 	return rows

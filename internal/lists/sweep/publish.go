@@ -39,7 +39,7 @@ func newPublisher[T any](list List[T], sink Sink[T]) publisher[T] {
 // maxTries is how often publishing is begun again before a sweep fails.
 const maxTries = 20
 
-// relearn leads again, and learns what was published. Its error: publishing again would be useless.
+// relearn makes publishing possible again. Its error: it would be useless.
 func (p *publisher[T]) relearn(ctx context.Context, err error, try int) error {
 	switch {
 	case ctx.Err() != nil:
@@ -48,8 +48,13 @@ func (p *publisher[T]) relearn(ctx context.Context, err error, try int) error {
 		return fmt.Errorf("sweep: publish: %w", err)
 	}
 	retry.Pause(ctx, time.Duration(min(try, 10))*retry.RelearnStep)
+	return p.leadAgain(ctx)
+}
+
+// leadAgain leads again, and learns what was published meanwhile.
+func (p *publisher[T]) leadAgain(ctx context.Context) error {
 	if err := p.sink.Lead(ctx); err != nil {
-		return err
+		return fmt.Errorf("sweep: lead: %w", err)
 	}
 	return p.learn(ctx)
 }

@@ -47,15 +47,12 @@ func (r *run[T]) sweep(ctx context.Context) (stored int, err error) {
 
 // lead takes the leadership, learns what was published, and goes on from the last mark.
 func (r *run[T]) lead(ctx context.Context) error {
-	if err := r.Sink.Lead(ctx); err != nil {
+	if err := r.leadAgain(ctx); err != nil {
 		return err
 	}
 	m, err := r.Sink.LastMark(ctx)
 	if err != nil {
 		return fmt.Errorf("sweep: read the last mark: %w", err)
-	}
-	if err := r.learn(ctx); err != nil {
-		return err
 	}
 	// A mark in the future, by a wrong clock or by mistake, would hide every row until then.
 	now := time.Now()

@@ -167,8 +167,8 @@ func (r *run[T]) sweeps(ctx context.Context) error {
 		}
 		var wait time.Duration
 		if err == nil {
-			if failures >= maxFailures {
-				err = r.Sink.Lead(ctx) // it had resigned
+			if failures >= maxFailures { // it had resigned
+				err = r.leadAgain(ctx)
 			}
 			failures = 0
 			r.setFault("")

@@ -335,7 +335,7 @@ func TestSeveralPagesAreStoredAtOnce(t *testing.T) {
 func (w *world) published(r *row, state int) {
 	w.store.mu.Lock()
 	defer w.store.mu.Unlock()
-	w.turns, w.leader = w.turns+1, nil
+	w.store.leader++
 	w.events = append(w.events, Stored{r.id(state), time.Now()})
 	w.told[r.id(state)]++
 }

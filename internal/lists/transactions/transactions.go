@@ -95,7 +95,7 @@ func (l *List) rows(records []json.RawMessage, asked uint64, by messages.Transac
 		r.by = by
 		var id sweep.ID
 		id, r.before = l.states.identify(r, asked)
-		rows[i] = sweep.Row[Record]{ID: id, Key: r.key, At: r.At, Item: r}
+		rows[i] = sweep.Row[Record]{ID: id, At: r.At, Item: r}
 	}
 	return rows
 }
