@@ -29,6 +29,9 @@ func (i Item) batched(ctx context.Context, log history.Log, outcome, last histor
 	listed := map[int]messages.State{}
 	for _, b := range body.Unsettled {
 		listed[b.Batch] = b.State
+		if b.State == messages.Uncertain && !proven[b.Batch] {
+			i.uncertain = append(i.uncertain, b)
+		}
 	}
 	complete := len(body.Unsettled) == body.UnsettledCount
 	started, err := log.Leader(ctx, messages.Send, messages.Send.Subject(messages.Started, i.RequestID))

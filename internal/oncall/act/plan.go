@@ -32,6 +32,8 @@ type Item struct {
 	// where that is accepted.
 	Batches []int `json:"batches,omitempty"`
 	Unknown []int `json:"unknown_batches,omitempty"`
+	// Evidence is what the sending log shows of these.
+	Evidence *inspect.LogEvidence `json:"log_evidence,omitempty"`
 
 	opening
 }
@@ -42,8 +44,9 @@ type opening struct {
 	last         uint64 // sequence of the event that reopened follows, or of reopened itself
 	was          messages.PriorOutcome
 	afterUnknown bool
-	batchSize    int    // how a message was cut into batches; 0 if nobody knows, or nothing was done
-	fingerprint  string // of the dead letter's contents
+	batchSize    int                  // how a message was cut into batches; 0 if nobody knows, or nothing was done
+	fingerprint  string               // of the dead letter's contents
+	uncertain    []messages.Unsettled // batches, as its outcome lists them
 }
 
 func (i Item) as(c inspect.Class, format string, args ...any) Item {
@@ -70,6 +73,9 @@ func plural(n int, one, many string) string {
 	return strconv.Itoa(n) + " " + many
 }
 
+// maxLooked is the maximum number of messages of a plan that are looked for in the sending log.
+const maxLooked = 20
+
 // Plan classifies dead letters, newest first per request. It changes nothing.
 func (r Requests) Plan(ctx context.Context, letters []inspect.DeadLetter) ([]Item, error) {
 	items := make([]Item, 0, len(letters))
@@ -89,7 +95,18 @@ func (r Requests) Plan(ctx context.Context, letters []inspect.DeadLetter) ([]Ite
 			return nil, err
 		}
 	}
+	looked := 0
 	for i, item := range items {
+		if item.Class == inspect.Twice && len(item.uncertain) > 0 && looked < maxLooked {
+			looked++
+			e, err := r.Reader.LogEvidence(ctx, item.RequestID, item.uncertain)
+			if err != nil {
+				return nil, err
+			}
+			if items[i].Evidence = e; e != nil {
+				items[i].Says += "; " + e.Says()
+			}
+		}
 		if item.Class == inspect.Reopened && waiting[item.Operation][item.RequestID] {
 			items[i] = item.as(inspect.Underway, "it is reopened already, and waits in its queue")
 		}

@@ -141,7 +141,7 @@ func TestAPlanSaysWhatMayBeDoneTwice(t *testing.T) {
 		"m-failed": {"failed", `,"reason":"refused","batches":1,"unsettled":[{"batch":1,"state":"refused"}],"unsettled_count":1`, "safe",
 			[]int{1}, nil},
 		"m-early": {"failed", `,"reason":"invalid_request","batches":0`, "safe", nil, nil},
-		"m-unknown": {"uncertain", `,"reason":"no_answer","batches":1,"unsettled":[{"batch":1,"state":"uncertain"}],"unsettled_count":1`,
+		"m-unknown": {"uncertain", `,"reason":"no_answer","batches":1,"unsettled":[{"batch":1,"count":3,"state":"uncertain"}],"unsettled_count":1`,
 			"may_be_done_twice", nil, []int{1}},
 		"m-partial": {"partial", `,"batches":4,"unsettled":[{"batch":2,"state":"refused"},{"batch":4,"state":"deferred"}],"unsettled_count":2`,
 			"safe", []int{2, 4}, nil},
@@ -163,7 +163,8 @@ func TestAPlanSaysWhatMayBeDoneTwice(t *testing.T) {
 		if string(got.Class) != c.want || !slices.Equal(got.Batches, c.batches) || !slices.Equal(got.Unknown, c.unknown) {
 			t.Errorf("%s: %s (%s) %v %v, want %s %v %v", id, got.Class, got.Says, got.Batches, got.Unknown, c.want, c.batches, c.unknown)
 		}
-		says := map[string]string{"m-failed": "1 batch not accepted", "m-partial": "2 batches not accepted; the others are not sent again"}
+		says := map[string]string{"m-unknown": "1 batch of unknown fate: its recipients may have the mail already; " +
+			"of 3 recipients of batch 1 the log shows 0, which no poller has read", "m-failed": "1 batch not accepted", "m-partial": "2 batches not accepted; the others are not sent again"}
 		if want := says[id]; want != "" && got.Says != want {
 			t.Errorf("%s: says %q, want %q", id, got.Says, want)
 		}

@@ -34,6 +34,8 @@ type Story struct {
 type Aftermath struct {
 	Deliveries map[string]int `json:"deliveries,omitempty"` // of a message: events by state
 	Delivered  []Event        `json:"delivery_events,omitempty"`
+	// Evidence is what the sending log shows of an uncertain message.
+	Evidence *LogEvidence `json:"log_evidence,omitempty"`
 	// Mandate is what the transaction list says of an enrollment's application and deductions,
 	// and the callbacks that came, by time. Their bodies are without the payer's data.
 	Mandate []Event `json:"mandate_events,omitempty"`
@@ -115,6 +117,9 @@ func (r Reader) story(ctx context.Context, op messages.Operation, id string, now
 	}
 	if op == messages.Send {
 		if err := r.deliveries(ctx, &s, id); err != nil && !hidden(err) {
+			return s, err
+		}
+		if err := r.evidence(ctx, &s, last); err != nil {
 			return s, err
 		}
 	}

@@ -56,6 +56,35 @@ func TestAStorySaysWhereARequestIs(t *testing.T) {
 	}
 }
 
+// A person who decides on a redrive reads what the sending log shows of the batches of unknown fate, and how far it was read.
+func TestTheStoryOfAnUncertainMessageSaysWhatTheLogShows(t *testing.T) {
+	t.Parallel()
+	in := provisioned(t)
+	called := time.Date(2026, 11, 23, 10, 43, 0, 0, time.UTC)
+	in.store("mail.log.sent.m.2", body{"batch": 2, "count": 1000, "begin": called, "until": called.Add(time.Minute)})
+	in.store("mail.send.uncertain.m", body{"reason": "no_answer", "recipients": 2000, "batches": 2, "unsettled_count": 1,
+		"unsettled": []body{{"batch": 2, "first": 1000, "count": 1000, "state": "uncertain"}}})
+	says := func(want string) {
+		t.Helper()
+		if s := in.one("m"); !strings.HasSuffix(s.Says, want) {
+			t.Errorf("%q, want %q", s.Says, want)
+		}
+	}
+	says("; of 1,000 recipients of batch 2 the log shows 0, which no poller has read")
+	in.store("mail.log.watermark", body{"complete_through": called.Add(74 * time.Minute)})
+	says("; of 1,000 recipients of batch 2 the log shows 0, read through 23 Nov 11:57 UTC, 74m after the call")
+	for _, place := range []string{"1.0", "2.1000", "2.1001?", "2.1000", ""} {
+		in.store("mail.delivery.delivered.m", body{}, "Errand-Recipient", place)
+	}
+	in.store("mail.delivery.overdue.m", body{}, "Errand-Recipient", "2.1007")
+	says("; of 1,000 recipients of batch 2 the log shows 2, read through 23 Nov 11:57 UTC, 74m after the call")
+	in.store("mail.send.uncertain.n", body{"reason": "no_answer", "recipients": 3, "batches": 2, "unsettled_count": 2,
+		"unsettled": []body{{"batch": 1, "count": 2, "state": "uncertain"}, {"batch": 2, "first": 2, "count": 1, "state": "uncertain"}}})
+	if s := in.one("n"); !strings.HasSuffix(s.Says, "; of 3 recipients of 2 batches of unknown fate the log shows 0, read through 23 Nov 11:57 UTC") {
+		t.Errorf("%q", s.Says)
+	}
+}
+
 func TestAStoryHasBatchesDeliveriesAndDeadLetters(t *testing.T) {
 	t.Parallel()
 	in := provisioned(t)
