@@ -3,6 +3,7 @@ package programs
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -25,7 +26,7 @@ type LogPoller struct {
 	Overlap  time.Duration `env:"POLL_OVERLAP" default:"15m" help:"How far back from the newest row the log is read again once a minute, for rows that were late or have changed. All else is read again slowly, a page a second." group:"program"`
 
 	Since        string        `env:"POLL_SINCE" help:"How far back the first start publishes the log: a time (2026-01-31T00:00:00Z) or a duration (72h). Default: the whole log." group:"program"`
-	Recipients   int           `env:"POLL_RECIPIENTS" default:"10000000" help:"Maximum number of recipients to keep for matching rows to requests; a batch counts as 12 more. 10 million take 0.5 GB, 1 GB at peak. Beyond it the oldest are forgotten; 0 for no limit." group:"program"`
+	Recipients   int           `env:"POLL_RECIPIENTS" default:"10000000" help:"Maximum number of recipients of the last six days to keep for matching rows to requests. A mail to one takes 180 bytes, a recipient of a list 40. Beyond it the oldest are forgotten; 0 for no limit." group:"program"`
 	ReportAfter  time.Duration `env:"REPORT_AFTER" default:"72h" help:"How long after the outcome of a request its summary is final, whatever is still queued." group:"program"`
 	OverdueAfter time.Duration `env:"OVERDUE_AFTER" default:"0s" help:"How long after acceptance a recipient without a row is reported as overdue; 0 for never." group:"program"`
 }
@@ -66,7 +67,21 @@ func (p *LogPoller) Run(ctx context.Context) error {
 	log := deliveries.New(deliveries.Config{Read: api.LogPage, Store: store, Requests: store,
 		Recipients: p.Recipients, ReportAfter: p.ReportAfter, OverdueAfter: p.OverdueAfter,
 		Secrets:   deliveries.Secrets{Known: secrets, Plain: warnOnce(r.log)},
-		Published: r.metrics.delivered, Matched: r.metrics.match})
+		Published: r.metrics.delivered, Matched: r.metrics.match,
+		Full: func(kept int) {
+			r.log.Warn().Int("recipients", kept).Int("limit", p.Recipients).Msg("POLL_RECIPIENTS is nearly reached: then the oldest are " +
+				"forgotten, and their rows are published as unmatched")
+		},
+		Dropped: func(n int, since time.Time) {
+			r.log.Warn().Int("recipients", n).Time("matched_since", since).Msg("the oldest recipients were forgotten: raise POLL_RECIPIENTS")
+		}})
+	r.metrics.ofRecipients(log.Held, p.Recipients)
+	r.ready.note(func() string {
+		if n := log.Held(); p.Recipients > 0 && n > p.Recipients*4/5 {
+			return fmt.Sprintf("it keeps %d of at most %d recipients (POLL_RECIPIENTS)", n, p.Recipients)
+		}
+		return ""
+	})
 	s := &sweep.Sweeper[mail.Entry]{List: log, Sink: log, Policy: p.policy(), Logger: r.log, Lag: r.metrics.readThrough,
 		Settings: sweep.Settings{Name: "email service (logs)", Interval: p.Interval, Limit: p.Limit, Overlap: p.Overlap, Since: since}}
 	r.ready.add(s.Fault)

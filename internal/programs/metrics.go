@@ -103,6 +103,16 @@ func (m *metrics) ofDeliveries() {
 		"Time since the beginning of the last complete sweep of the sending log, or since the start; it grows during a sweep."))
 }
 
+// ofRecipients registers how many recipients are kept, of how many; a limit of 0 means none.
+func (m *metrics) ofRecipients(kept func() int, limit int) {
+	m.registry.MustRegister(
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "errand_poller_recipients",
+			Help: "Recipients of recent mails that rows of the sending log are matched to."}, func() float64 { return float64(kept()) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "errand_poller_recipients_limit",
+			Help: "Maximum of errand_poller_recipients, beyond which the oldest are forgotten; 0 for none."},
+			func() float64 { return float64(limit) }))
+}
+
 // lag is the time since what readThrough recorded, or since the start.
 func (m *metrics) lag(name, help string) prometheus.Collector {
 	began := time.Now()

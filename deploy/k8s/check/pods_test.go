@@ -73,9 +73,9 @@ func resources(s *set, say complain) {
 				say("%s: GOMEMLIMIT %q is not a little less than the limit %s", p, env["GOMEMLIMIT"], c.Resources.Limits.Memory())
 			}
 		}
-		// The log poller: what it starts with, 48 bytes a recipient, and as much again that is not collected yet.
+		// The log poller: what it starts with, 180 bytes a mail to one, and 9 bytes for each state of a month.
 		if known, err := strconv.ParseInt(env["POLL_RECIPIENTS"], 10, 64); p.name == "log-poller" &&
-			(err != nil || known == 0 || 64<<20+2*48*known > limit) {
+			(err != nil || known == 0 || 64<<20+(180+5*9)*known > limit*82/100) {
 			say("%s: POLL_RECIPIENTS %q does not go with %s", p, env["POLL_RECIPIENTS"], c.Resources.Limits.Memory())
 		}
 	}

@@ -27,6 +27,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"errand/internal/lists/sweep"
@@ -55,7 +56,7 @@ type Config struct {
 	Read         func(ctx context.Context, page, limit int) (mail.LogPage, error)
 	Store        Store
 	Requests     Requests
-	Recipients   int           // maximum number of recipients to remember, or of what takes as much memory; 0 means no limit
+	Recipients   int           // maximum number of recipients to keep; 0 means no limit
 	ReportAfter  time.Duration // when the summary of a request is final in any case
 	OverdueAfter time.Duration // when an accepted recipient without a row is overdue; 0 means never
 	Secrets      Secrets
@@ -64,6 +65,10 @@ type Config struct {
 	Published func(status string, n int)
 	// Matched, if set, is called for each row to publish with the confidence of its match.
 	Matched func(messages.Confidence)
+	// Full, if set, is called when four fifths of Recipients are kept, and Dropped when the oldest were forgotten: rows are
+	// matched to requests since a time.
+	Full    func(kept int)
+	Dropped func(recipients int, since time.Time)
 }
 
 // Log is the sending log, with what the events say of requests. Page may be called while another method is.
@@ -71,6 +76,7 @@ type Log struct {
 	Config
 	clock clock
 	calls calls
+	held  atomic.Int64          // recipients
 	open  map[string]*unsettled // requests with batches of unknown fate
 
 	since     time.Time     // requests were read since then; zero if all were

@@ -88,7 +88,8 @@ func (c candidate) compare(d candidate) int {
 		}
 		return 1
 	}
-	return cmp.Or(cmp.Compare(c.generation.batches[c.batch].number, d.generation.batches[d.batch].number), cmp.Compare(c.recipient, d.recipient))
+	number := func(c candidate) int32 { return c.generation.batches[c.batch].number }
+	return cmp.Or(cmp.Compare(number(c), number(d)), cmp.Compare(c.recipient, d.recipient))
 }
 
 func (x *calls) candidates(r row) (c candidates) {

@@ -57,11 +57,28 @@ func (l *Log) update(ctx context.Context) error {
 		}
 	}
 	l.updated = now
+	l.measure()
 	for _, e := range l.unmatched {
 		l.note(e)
 	}
 	l.unmatched = nil
 	return nil
+}
+
+// Held is how many recipients are kept. It is safe for concurrent use.
+func (l *Log) Held() int { return int(l.held.Load()) }
+
+// measure reports how many recipients are kept and what was forgotten.
+func (l *Log) measure() {
+	size := l.calls.size
+	before, nearly := int(l.held.Swap(int64(size))), l.Recipients*4/5
+	if l.Recipients > 0 && size > nearly && before <= nearly && l.Full != nil {
+		l.Full(size)
+	}
+	if n := l.calls.dropped; n > 0 && l.Dropped != nil {
+		l.Dropped(n, l.calls.generations[0].first)
+	}
+	l.calls.dropped = 0
 }
 
 // fact is what is read of an event of the mail consumer: what it does not have is zero.

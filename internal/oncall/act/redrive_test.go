@@ -164,7 +164,9 @@ func TestAPlanSaysWhatMayBeDoneTwice(t *testing.T) {
 			t.Errorf("%s: %s (%s) %v %v, want %s %v %v", id, got.Class, got.Says, got.Batches, got.Unknown, c.want, c.batches, c.unknown)
 		}
 		says := map[string]string{"m-unknown": "1 batch of unknown fate: its recipients may have the mail already; " +
-			"of 3 recipients of batch 1 the log shows 0, which no poller has read", "m-failed": "1 batch not accepted", "m-partial": "2 batches not accepted; the others are not sent again"}
+			"of 3 recipients of batch 1 the log shows 0, which no poller has read",
+			"m-failed":  "1 batch not accepted",
+			"m-partial": "2 batches not accepted; the others are not sent again"}
 		if want := says[id]; want != "" && got.Says != want {
 			t.Errorf("%s: says %q, want %q", id, got.Says, want)
 		}

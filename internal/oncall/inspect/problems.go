@@ -88,6 +88,7 @@ var AlertsAlone = map[string]string{
 	"ErrandCallbacksRefused":   "callback-receiver counts them for itself",
 	"ErrandCallbacksForeign":   "callback-receiver counts them for itself",
 	"ErrandMemory":             "each process measures it for itself",
+	"ErrandRecipientsFull":     "the poller notes it",
 	"ErrandRestarts":           "Kubernetes restarts programs, and knows how often",
 }
 

@@ -80,8 +80,9 @@ func TestTheStoryOfAnUncertainMessageSaysWhatTheLogShows(t *testing.T) {
 	says("; of 1,000 recipients of batch 2 the log shows 2, read through 23 Nov 11:57 UTC, 74m after the call")
 	in.store("mail.send.uncertain.n", body{"reason": "no_answer", "recipients": 3, "batches": 2, "unsettled_count": 2,
 		"unsettled": []body{{"batch": 1, "count": 2, "state": "uncertain"}, {"batch": 2, "first": 2, "count": 1, "state": "uncertain"}}})
-	if s := in.one("n"); !strings.HasSuffix(s.Says, "; of 3 recipients of 2 batches of unknown fate the log shows 0, read through 23 Nov 11:57 UTC") {
-		t.Errorf("%q", s.Says)
+	want := "; of 3 recipients of 2 batches of unknown fate the log shows 0, read through 23 Nov 11:57 UTC"
+	if s := in.one("n"); !strings.HasSuffix(s.Says, want) {
+		t.Errorf("%q, want %q", s.Says, want)
 	}
 }
 
