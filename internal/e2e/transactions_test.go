@@ -61,6 +61,42 @@ func TestEachStateOfEachTransactionIsOneEvent(t *testing.T) {
 	})
 }
 
+// A mandate that ends, and one that goes on again, are published once each, by whichever poller runs. A refused request does not own
+// its order number: the next one does.
+func TestAMandateThatEndsIsPublishedUnderTheRequestThatWasNotRefused(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		var refused atomic.Bool
+		b.script = func(x exchange) reply {
+			if x.operation == "enroll" && !refused.Swap(true) {
+				return reply{status: http.StatusUnprocessableEntity}
+			}
+			return reply{}
+		}
+		for _, r := range []string{"r1", "r2"} {
+			b.publish("mandate.enroll.requested", enrollment(r, "order_number", "DD1"))
+			b.run(b.mandates(), time.Hour, func() bool { return b.count("mandate.enroll.*."+r) == 2 })
+		}
+		fatalIf(t, b.count("mandate.enroll.failed.r1") != 1, "r1 was not refused")
+		want := "new new; "
+		b.run(b.transactions(), 10*time.Minute, nil)
+		for _, step := range []struct{ decision, state string }{{sandbox.Approve, "approved active; "}, {sandbox.End, "approved terminated; "},
+			{sandbox.Resume, "approved active; "}, {sandbox.End, "approved terminated; "}} {
+			b.decide("DD1", step.decision)
+			want += step.state
+			for range 2 {
+				b.run(b.transactions(), 3*time.Hour, nil)
+			}
+			got := ""
+			for _, e := range b.events("mandate.application.>") {
+				body := decode[messages.TransactionBody](t, e)
+				got += body.Status + " " + body.MandateStatus + "; "
+				errorIf(t, body.Match.Confidence != messages.MatchExact || body.RequestID != "r2", "%s is %+v", e.Subject, body.Match)
+			}
+			errorIf(t, got != want, "after %s: %q, want %q", step.decision, got, want)
+		}
+	})
+}
+
 // A poller whose service is down has read nothing, and does not say that it has.
 func TestAPollerSaysHowFarItHasReadOnceItHas(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {

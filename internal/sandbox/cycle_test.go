@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -108,5 +109,19 @@ func TestCallbacksMisbehaveAsTheyAreTold(t *testing.T) {
 				t.Errorf("the forged one is signed %q", m.records[0]["checksum"])
 			}
 		})
+	}
+}
+
+func TestAMandateEndsAndIsResumed(t *testing.T) {
+	s := newSandbox(t, strictOptions())
+	must(t, s, "POST", "/v3/mandates", enrollment1().with("order_number", "DD1").String())
+	for i, c := range []struct {
+		decision string
+		ok       bool
+		made     int // deductions after it
+	}{{End, false, 0}, {Approve, true, 1}, {Resume, false, 1}, {End, true, 0}, {End, false, 0}, {Resume, true, 1}, {Resume, false, 1}} {
+		err := s.Decide("DD1", c.decision)
+		made, _, _ := s.Cycle()
+		equal(t, fmt.Sprint(i, " ", c.decision), []any{err == nil, made}, []any{c.ok, c.made})
 	}
 }

@@ -16,8 +16,14 @@ const (
 	Expire  = "expire"  // the link expires now: transaction Expired, no callback
 )
 
-// ErrDecided says that an enrollment was decided before, or that its link expired.
-var ErrDecided = errors.New("sandbox: already decided, or the link expired")
+// What becomes of a mandate later, at once and without a callback.
+const (
+	End    = "end"    // Active -> Terminated
+	Resume = "resume" // Terminated -> Active: a state that returns
+)
+
+// ErrDecided says that an enrollment was decided before, or that its link expired, or that its mandate is in another state.
+var ErrDecided = errors.New("sandbox: already decided, or the link expired, or the mandate is in another state")
 
 // decisions are the states of transaction and mandate that each leads to.
 var decisions = map[string]struct{ tx, mandate uint8 }{
@@ -25,7 +31,8 @@ var decisions = map[string]struct{ tx, mandate uint8 }{
 	Abandon: {txCancelled, mandateCancelled}, Expire: {txNew, mandateNew},
 }
 
-// Decide makes the payer's decision on the newest enrollment of an order number, and sends the callback in the background.
+// Decide makes the payer's decision on the newest enrollment of an order number, and sends the callback in the background. It also
+// ends its mandate, or lets it go on.
 // The error is ErrDecided, or names the argument that is wrong.
 func (s *Sandbox) Decide(orderNumber, decision string) error {
 	s.registry.mu.Lock()
@@ -39,8 +46,15 @@ func (s *Sandbox) Decide(orderNumber, decision string) error {
 
 func (s *Sandbox) decide(n int, decision string) error {
 	to, known := decisions[decision]
-	if !known {
-		return fmt.Errorf("sandbox: decision is %q, it must be %s, %s, %s or %s", decision, Approve, Decline, Abandon, Expire)
+	switch {
+	case decision == End && s.registry.change(n, mandateActive, mandateTerminated),
+		decision == Resume && s.registry.change(n, mandateTerminated, mandateActive):
+		return nil
+	case decision == End || decision == Resume:
+		return ErrDecided
+	case !known:
+		return fmt.Errorf("sandbox: decision is %q, it must be %s, %s, %s, %s, %s or %s", decision, Approve, Decline, Abandon, Expire, End,
+			Resume)
 	}
 	e, settled := s.registry.settle(n, to.tx, to.mandate, time.Duration(s.Settings().ListDelay))
 	if !settled {

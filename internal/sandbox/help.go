@@ -24,7 +24,8 @@ Control, JSON over HTTP
   GET    /_sandbox/oracle        what was really done; ?summary=1 ?log=1 ?records=1
                                  ?order_number= ?recipient=
   POST   /_sandbox/log           add rows of other programs to the sending log; ?verbatim=1
-  POST   /_sandbox/decide        {"order_number":"DD1","decision":"approve|decline|cancel|expire"}
+  POST   /_sandbox/decide        {"order_number":"DD1","decision":"approve|decline|cancel|expire"};
+                                 "end", "resume": its mandate, later
   POST   /_sandbox/cycle         deductions of the next cycle; {"bounced":["DD1"]}: those fail
   GET    /_sandbox/help          this text
 

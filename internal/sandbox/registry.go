@@ -20,15 +20,17 @@ const (
 
 // Status codes of a mandate.
 const (
-	mandateNew       = 0
-	mandateActive    = 3
-	mandateRejected  = 6
-	mandateCancelled = 7
+	mandateNew        = 0
+	mandateActive     = 3
+	mandateTerminated = 4
+	mandateRejected   = 6
+	mandateCancelled  = 7
 )
 
 var txLabels = map[uint8]string{txNew: "New", txFailed: "Failed", txApproved: "Approved", txCancelled: "Cancelled", txExpired: "Expired"}
 
-var mandateLabels = map[uint8]string{mandateNew: "New", mandateActive: "Active", mandateRejected: "Rejected", mandateCancelled: "Cancelled"}
+var mandateLabels = map[uint8]string{mandateNew: "New", mandateActive: "Active", mandateTerminated: "Terminated",
+	mandateRejected: "Rejected", mandateCancelled: "Cancelled"}
 
 // enrollment is an accepted enrollment, with its mandate and its transaction. Its number is its index in the registry.
 type enrollment struct {
@@ -112,6 +114,18 @@ func (l *registry) settle(number int, tx, mandate uint8, delay time.Duration) (e
 		row.expires = now.UnixMilli()
 	}
 	return *row, true
+}
+
+// change changes the state of a mandate, if it is in another one.
+func (l *registry) change(number int, from, to uint8) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	row := &l.rows[number]
+	if row.mandateStatus(time.Now()) != from {
+		return false
+	}
+	row.mandate = to
+	return true
 }
 
 // status is the transaction's status as it is listed: a new one expires with its link.

@@ -88,8 +88,8 @@ var events = slices.Concat(
 	}),
 	of(messages.Deduction, messages.Unmatched, []stated{
 		{"failed", 0, &messages.TransactionBody{EventID: "1e4c5a2fac3a1f4f9f2c4a2fac3a1f4f", Kind: messages.DeductionKind, Status: "failed",
-			MandateStatus: "approved", OrderNumber: "DD001", Match: messages.TransactionMatch{Confidence: messages.MatchAmbiguous,
-				Candidates: []string{signup, signup + "-2"}}, By: messages.ByList, Transaction: bounced}},
+			MandateStatus: "approved", OrderNumber: "DD001", Match: messages.TransactionMatch{Confidence: messages.MatchAmbiguous},
+			By: messages.ByList, Transaction: bounced}},
 	}),
 	of(messages.Application, signup, []stated{{messages.Erased, 0, &messages.ErasedBody{EventID: "0f3c5a2fac3a1f4f9f2c4a2fac3a1f4f"}}}),
 	of(messages.Deduction, signup, []stated{{messages.Erased, 0, &messages.ErasedBody{EventID: "1e4c5a2fac3a1f4f9f2c4a2fac3a1f4f"}}}),
