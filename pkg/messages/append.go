@@ -95,6 +95,59 @@ func (b SentBody) MarshalJSON() ([]byte, error) {
 	return append(j, '}'), nil
 }
 
+// MarshalJSON writes what encoding/json would, where the entry is valid JSON: there are many.
+func (b DeliveryBody) MarshalJSON() ([]byte, error) {
+	j := b.appendTo(make([]byte, 0, 384+len(b.Entry)))
+	j = appendMember(j, "event_id", b.EventID)
+	j = append(j, `,"entry":`...)
+	switch {
+	case len(b.Entry) == 0:
+		j = append(j, "null"...)
+	case spaced(b.Entry):
+		whole := bytes.NewBuffer(j)
+		if err := json.Compact(whole, b.Entry); err != nil {
+			return nil, err
+		}
+		j = whole.Bytes()
+	default:
+		j = append(j, b.Entry...)
+	}
+	j = strconv.AppendInt(append(j, `,"smtp":{"code":`...), int64(b.SMTP.Code), 10)
+	j = appendMember(j, "enhanced", Cut(b.SMTP.Enhanced))
+	j = appendString(append(j, `},"match":{"confidence":`...), string(b.Match.Confidence))
+	if b.Match.Batch != 0 {
+		j = strconv.AppendInt(append(j, `,"batch":`...), int64(b.Match.Batch), 10)
+	}
+	for i, id := range b.Match.Candidates {
+		if i == 0 {
+			j = append(j, `,"candidates":[`...)
+		} else {
+			j = append(j, ',')
+		}
+		j = appendString(j, id)
+	}
+	if len(b.Match.Candidates) > 0 {
+		j = append(j, ']')
+	}
+	return append(j, "}}"...), nil
+}
+
+// spaced reports whether there is space between the tokens of valid JSON.
+func spaced(row []byte) bool {
+	quoted := false
+	for i := 0; i < len(row); i++ {
+		switch c := row[i]; {
+		case c == '"':
+			quoted = !quoted
+		case c == '\\':
+			i++
+		case c <= ' ' && !quoted:
+			return true
+		}
+	}
+	return false
+}
+
 // appendTo appends the beginning of a body.
 func (c Common) appendTo(j []byte) []byte {
 	j = appendString(append(j, `{"request_id":`...), c.RequestID)

@@ -157,10 +157,3 @@ const (
 	MatchAmbiguous Confidence = "ambiguous"
 	MatchNone      Confidence = "none"
 )
-
-// MarshalJSON cuts the enhanced code.
-func (b DeliveryBody) MarshalJSON() ([]byte, error) {
-	type plain DeliveryBody
-	b.SMTP.Enhanced = Cut(b.SMTP.Enhanced)
-	return marshal(plain(b))
-}

@@ -23,27 +23,11 @@ type Deliveries struct {
 
 // New makes a sink over the connection that js and p share; source is the ce-source of the events.
 func New(js jetstream.JetStream, p *bus.Publisher, source string) *Deliveries {
-	s := open(js, p, Events{Operation: messages.Log, Leadership: "mail.log.turn", Source: source, Identify: identify,
+	s := open(js, p, Events{Operation: messages.Log, Leadership: "mail.log.turn", Source: source,
 		Filters: []string{messages.Delivery.Subject("*", "*")}})
 	d := &Deliveries{Store: s, sent: reader{stream: s.stream}, outcomes: reader{stream: bus.MailEvents}}
 	s.readers = append(s.readers, &d.sent, &d.outcomes) // read again with the deliveries
 	return d
-}
-
-// identify names an event of the sending log. Learn recognizes a delivery by its ce-id.
-func identify(e messages.Event) (id, note string) {
-	switch b := e.Body.(type) {
-	case *messages.DeliveryBody:
-		return b.EventID, b.Recipient
-	case *messages.OverdueBody:
-		note = deliveries.Place(b.Batch, b.Recipient)
-		return e.Subject() + "." + note, note
-	case *messages.SummaryBody:
-		return deliveries.NoteOf(e), ""
-	case *messages.Watermark:
-		return watermarkID(e, b), ""
-	}
-	return "", ""
 }
 
 // Learn is the store's, with what the events say about rows and requests.

@@ -44,8 +44,6 @@ type Events struct {
 	Leadership string
 	Filters    []string // subjects of the events that Learn returns
 	Source     string   // ce-source
-	// Identify returns the ce-id of an event, "" for one that is not of this list, and its header Errand-Recipient.
-	Identify func(messages.Event) (id, note string)
 }
 
 // Store keeps the events of one list, for one sweeper and its goroutine.
@@ -80,7 +78,7 @@ func open(js jetstream.JetStream, p *bus.Publisher, e Events) *Store {
 	stream := bus.EventsOf(e.Operation)
 	s := &Store{Events: e, js: js, events: bus.EventStore{Publisher: p, Source: e.Source}, stream: stream,
 		writer: rand.Text()[:13], highest: new(uint64),
-		encoder: encoder{source: e.Source, limit: js.Conn().MaxPayload, identify: e.Identify}, published: reader{stream: stream}}
+		encoder: encoder{source: e.Source, limit: js.Conn().MaxPayload}, published: reader{stream: stream}}
 	s.readers = []*reader{&s.published}
 	return s
 }

@@ -25,21 +25,10 @@ type Transactions struct {
 // NewTransactions makes a sink over the connection that js and p share; source is the ce-source of the events.
 func NewTransactions(js jetstream.JetStream, p *bus.Publisher, source string) *Transactions {
 	s := open(js, p, Events{Operation: messages.Transactions, Leadership: "mandate.transactions.turn", Source: source,
-		Identify: identifyTransaction,
-		Filters:  []string{messages.Application.Subject("*", "*"), messages.Deduction.Subject("*", "*")}})
+		Filters: []string{messages.Application.Subject("*", "*"), messages.Deduction.Subject("*", "*")}})
 	t := &Transactions{Store: s, started: reader{stream: s.stream}}
 	s.readers = append(s.readers, &t.started)
 	return t
-}
-
-func identifyTransaction(e messages.Event) (id, note string) {
-	switch b := e.Body.(type) {
-	case *messages.TransactionBody:
-		return b.EventID, ""
-	case *messages.Watermark:
-		return watermarkID(e, b), ""
-	}
-	return "", ""
 }
 
 // Learn is the store's, with records alone.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/binary"
 	"slices"
-	"strconv"
 
 	"errand/internal/lists/sweep"
 	"errand/pkg/messages"
@@ -31,13 +30,15 @@ func (s *Store) LastMark(ctx context.Context) (sweep.Mark, error) {
 }
 
 // knownBy is how it is known that a list was published, by its order.
-var knownBy = map[sweep.Order]messages.Known{
+var knownBy = [...]messages.Known{
 	sweep.Unordered: messages.ByWholeLog, sweep.NewestFirst: messages.ByNewestFirst, sweep.OldestFirst: messages.ByOldestFirst}
 
 func watermarkOf(m sweep.Mark) *messages.Watermark {
 	w := &messages.Watermark{Common: messages.Common{At: messages.Time{Time: m.At}}, CompleteThrough: messages.Time{Time: m.CompleteThrough},
-		TotalRecord: m.Total, New: m.New, By: knownBy[m.Order], Scanned: m.Scanned,
-		Anchor: encodeAnchor(m.Anchor)}
+		TotalRecord: m.Total, New: m.New, By: knownBy[m.Order], Scanned: m.Scanned}
+	if m.Anchor != nil {
+		w.Anchor, _ = binary.Append(nil, binary.BigEndian, m.Anchor) // numbers always encode
+	}
 	if !m.Since.IsZero() {
 		w.Since = &messages.Time{Time: m.Since}
 	}
@@ -46,31 +47,9 @@ func watermarkOf(m sweep.Mark) *messages.Watermark {
 
 func markOf(w messages.Watermark) sweep.Mark {
 	m := sweep.Mark{At: w.At.Time, CompleteThrough: w.CompleteThrough.Time, Since: cmp.Or(w.Since, &messages.Time{}).Time,
-		Total: w.TotalRecord, New: w.New, Scanned: w.Scanned, Anchor: decodeAnchor(w.Anchor)}
-	for order, by := range knownBy {
-		if by == w.By {
-			m.Order = order
-		}
+		Total: w.TotalRecord, New: w.New, Scanned: w.Scanned, Order: sweep.Order(max(0, slices.Index(knownBy[:], w.By)))}
+	for key := range slices.Chunk(w.Anchor[:len(w.Anchor)/8*8], 8) {
+		m.Anchor = append(m.Anchor, binary.BigEndian.Uint64(key))
 	}
 	return m
-}
-
-func encodeAnchor(keys []uint64) (text []byte) {
-	for _, key := range keys {
-		text = binary.BigEndian.AppendUint64(text, key)
-	}
-	return text
-}
-
-func decodeAnchor(text []byte) (keys []uint64) {
-	for key := range slices.Chunk(text, 8) {
-		if len(key) == 8 {
-			keys = append(keys, binary.BigEndian.Uint64(key))
-		}
-	}
-	return keys
-}
-
-func watermarkID(e messages.Event, w *messages.Watermark) string {
-	return e.Type() + "." + strconv.FormatInt(w.CompleteThrough.UnixMilli(), 10) + "." + strconv.FormatInt(w.At.UnixMilli(), 10)
 }

@@ -1,0 +1,59 @@
+package messages
+
+import (
+	"bytes"
+	"encoding/json"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// same holds what is appended against encoding/json.
+func same(t *testing.T, b DeliveryBody) {
+	t.Helper()
+	type plain DeliveryBody
+	cut := plain(b)
+	cut.SMTP.Enhanced = Cut(b.SMTP.Enhanced)
+	want, err := marshal(cut)
+	if err != nil {
+		t.Fatalf("%+v: %v", b, err)
+	}
+	got, err := encodeBody(&b)
+	if err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%+v:\ngot  %s, %v\nwant %s", b, got, err, want)
+	}
+}
+
+// Each field is set by reflection, so that a field which is added to the body and not appended is found.
+func TestDeliveriesAreEncodedAsByTheStandardLibrary(t *testing.T) {
+	var full DeliveryBody
+	fill(reflect.ValueOf(&full).Elem())
+	same(t, DeliveryBody{})
+	same(t, full)
+	for i := range full.Match.Candidates {
+		full.Match.Candidates = full.Match.Candidates[:i]
+		same(t, full)
+	}
+	full.Entry = json.RawMessage(" { \"a b\" :\t[ 1 , \"\\\" c\\\\\" ]\r\n}\n")
+	same(t, full)
+	full.SMTP.Enhanced = strings.Repeat("\u00e9\"", 400)
+	same(t, full)
+}
+
+// FuzzDelivery encodes any texts and any row: what a decoder takes for a row is encoded as by encoding/json.
+func FuzzDelivery(f *testing.F) {
+	f.Add("r1", "2.0.0", []byte(`{"to":"a@example.test"}`))
+	f.Add("<&>\u2028\x7f\x00\"\\", "\xff", []byte(" [ \"\\\\\" , \"\\\"\" , {\"a\" :\n1} ] "))
+	f.Add("", "5.1.1", []byte("\"\u2029<\xff\""))
+	f.Fuzz(func(t *testing.T, text, enhanced string, row []byte) {
+		var entry json.RawMessage
+		if json.Unmarshal(row, &entry) != nil {
+			return
+		}
+		same(t, DeliveryBody{Common: Common{RequestID: text}, EventID: text, Entry: entry,
+			SMTP:  SMTP{Enhanced: enhanced},
+			Match: Match{Confidence: Confidence(text), Candidates: []string{text, enhanced}}})
+		b := DeliveryBody{Entry: row} // not trimmed
+		same(t, b)
+	})
+}
