@@ -2,20 +2,22 @@ package sink
 
 import (
 	"context"
+	"errors"
 	"iter"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/bus"
+	"errand/internal/history"
 	"errand/internal/lists/deliveries"
 	"errand/internal/lists/sweep"
+	"errand/internal/retry"
 	"errand/pkg/messages"
 )
 
-// Deliveries stores deliveries in the stream MAIL_DELIVERIES, for one sweeper and its
-// goroutine. Beside what any program asks for it publishes to
-// mail.delivery.>, mail.log.turn, mail.log.watermark, mail.send.resolved.*, $JS.API.DIRECT.GET of MAIL_DELIVERIES and MAIL_EVENTS, and
-// $JS.API.CONSUMER.CREATE, DELETE and MSG.NEXT and $JS.API.STREAM.MSG.GET of both.
+// Deliveries stores the events of the sending log in MAIL_DELIVERIES, for one sweeper, and reads there and in MAIL_EVENTS what
+// they are matched to.
 type Deliveries struct {
 	*Store
 	sent, outcomes reader // see Requests
@@ -23,23 +25,15 @@ type Deliveries struct {
 
 // New makes a sink over the connection that js and p share; source is the ce-source of the events.
 func New(js jetstream.JetStream, p *bus.Publisher, source string) *Deliveries {
-	s := open(js, p, Events{Operation: messages.Log, Leadership: "mail.log.turn", Source: source,
-		Filters: []string{messages.Delivery.Subject("*", "*")}})
+	s := open(js, p, source, messages.Log, messages.Delivery.Subject("*", "*"))
 	d := &Deliveries{Store: s, sent: reader{stream: s.stream}, outcomes: reader{stream: bus.MailEvents}}
 	s.readers = append(s.readers, &d.sent, &d.outcomes) // read again with the deliveries
 	return d
 }
 
-// Learn is the store's, with what the events say about rows and requests.
+// Learn returns what the events say about rows and requests.
 func (d *Deliveries) Learn(ctx context.Context) iter.Seq2[deliveries.StoredEvent, error] {
-	return func(yield func(deliveries.StoredEvent, error) bool) {
-		for s, err := range d.Store.Learn(ctx) {
-			e, ok := parse(s)
-			if (ok || err != nil) && !yield(e, err) {
-				return
-			}
-		}
-	}
+	return learn(ctx, d.Store, parse)
 }
 
 // parse reads the headers of an event; ok says that it is about a row or a request.
@@ -56,4 +50,42 @@ func parse(s Stored) (e deliveries.StoredEvent, ok bool) {
 		e.ID, ok = sweep.ParseID(s.ID)
 	}
 	return e, ok
+}
+
+// Requests yields the records of calls in MAIL_DELIVERIES and then the events in MAIL_EVENTS, those since a time or since
+// the last reading, up to the last of each. It asks the streams' leaders for the last ones, first for the event: so every
+// outcome comes with the record of its call.
+func (d *Deliveries) Requests(ctx context.Context, since time.Time) iter.Seq2[deliveries.Record, error] {
+	records := []string{messages.Log.Subject(messages.Sent, ">")}
+	return func(yield func(deliveries.Record, error) bool) {
+		take := func(m jetstream.Msg, meta *jetstream.MsgMetadata) bool {
+			return yield(deliveries.Record{Subject: m.Subject(), Sequence: meta.Sequence.Stream, Body: m.Data()}, nil)
+		}
+		var sent bus.Message
+		outcome, err := d.outcomes.end(ctx, d.js, []string{"mail.>"})
+		if err == nil {
+			sent, err = d.sent.end(ctx, d.js, records)
+		}
+		complete := err == nil
+		if complete {
+			complete, err = d.sent.bodies(ctx, d.js, records, sent, since, take)
+		}
+		if complete {
+			_, err = d.outcomes.bodies(ctx, d.js, nil, outcome, since, take)
+		}
+		if err != nil {
+			yield(deliveries.Record{}, err)
+		}
+	}
+}
+
+// Resolve stores what became of a request over its uncertain event. One that another poller stored is as good.
+func (d *Deliveries) Resolve(ctx context.Context, e messages.Event, over uint64) error {
+	ctx, cancel := context.WithTimeout(ctx, retry.Storage)
+	defer cancel()
+	_, err := d.events.Append(ctx, history.Record{Event: e, Last: over, Writer: d.writer})
+	if err != nil && !errors.Is(err, history.ErrFenced) {
+		return err
+	}
+	return nil
 }

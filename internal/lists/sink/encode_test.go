@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"errand/pkg/messages"
 )
 
@@ -18,7 +20,7 @@ func BenchmarkEncode(b *testing.B) {
 			`"status":{"delivered":true,"ip":"192.0.2.25","mx":"mx1.example.test","response":"250 2.0.0 OK 4d2"}}`),
 		SMTP: messages.SMTP{Code: 250, Enhanced: "2.0.0"}, Match: messages.Match{Confidence: messages.MatchExact, Batch: 3}, Recipient: "3.512"}}
 	b.ReportAllocs()
-	c := encoder{source: "/errand/test", limit: func() int64 { return 1 << 20 }}
+	c := encoder{source: "/errand/test", limit: func() int64 { return 1 << 20 }, message: nats.Msg{Header: nats.Header{}}}
 	for b.Loop() {
 		if _, err := c.encode(e); err != nil {
 			b.Fatal(err)

@@ -14,15 +14,15 @@ import (
 	"errand/internal/retry"
 )
 
-// turnBody is the body of a message on Leadership.
+// turnBody is the body of a message on the subject of turns.
 type turnBody struct {
 	Writer string `json:"writer"`
 }
 
 // leader is the subject on which a standby asks whether anybody leads. Nothing of it is stored.
-func (s *Store) leader() string { return "errand.leader." + string(s.Operation) }
+func (s *Store) leader() string { return "errand.leader." + string(s.operation) }
 
-// Lead writes a message on Leadership. Behind it no earlier write of any publisher is stored.
+// Lead writes a message on the subject of turns. Behind it no earlier write of any publisher is stored.
 func (s *Store) Lead(ctx context.Context) error {
 	s.turn, s.token = 0, 0
 	body, _ := json.Marshal(turnBody{s.writer}) // texts always encode
@@ -34,8 +34,8 @@ func (s *Store) Lead(ctx context.Context) error {
 		case lost:
 			return sweep.ErrLed
 		}
-		m := &nats.Msg{Subject: s.Leadership, Data: body, Header: nats.Header{"content-type": {"application/json"}}}
-		bus.Fence(m.Header, s.Leadership, last)
+		m := &nats.Msg{Subject: s.turns, Data: body, Header: nats.Header{"content-type": {"application/json"}}}
+		bus.Fence(m.Header, s.turns, last)
 		a, err := s.events.Publisher.Publish(ctx, m)
 		if err == nil {
 			return s.leads(a.Sequence)
@@ -71,7 +71,7 @@ func (s *Store) leads(turn uint64) (err error) {
 func (s *Store) lastTurn(ctx context.Context) (sequence uint64, lost bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, retry.Storage)
 	defer cancel()
-	last, err := s.events.Leader(ctx, s.Operation, s.Leadership)
+	last, err := s.events.Leader(ctx, s.operation, s.turns)
 	if err != nil {
 		return 0, false, err
 	}
@@ -90,7 +90,7 @@ func (s *Store) Led(ctx context.Context) (led bool, err error) {
 		_, led, err = s.lastTurn(ctx)
 		return led, err
 	}
-	for range leaderTries {
+	for range 2 {
 		asking, cancel := context.WithTimeout(ctx, retry.LeaderAnswer)
 		_, err = s.js.Conn().RequestWithContext(asking, s.leader(), nil)
 		cancel()
@@ -105,8 +105,6 @@ func (s *Store) Led(ctx context.Context) (led bool, err error) {
 	}
 	return false, nil
 }
-
-const leaderTries = 2
 
 // Resign ends the answers to standbys. What this poller publishes is stored until another one has taken the leadership.
 func (s *Store) Resign() {

@@ -15,23 +15,23 @@ import (
 
 // replay yields the events in the stream up to the turn, or, of a standby, up to the last one; complete says that all were
 // taken. An ordered consumer reads headers only, and six times as fast as direct gets.
-func (s *Store) replay(ctx context.Context, yield func(Stored, error) bool) (complete bool, err error) {
+func (s *Store) replay(ctx context.Context, yield func(Stored) bool) (complete bool, err error) {
 	last := s.turn
 	if last == 0 {
-		if last, err = s.lastSequence(ctx); err != nil {
+		info, err := s.info(ctx)
+		if err != nil {
 			return false, err
 		}
+		if last = info.State.LastSeq; last < *s.highest || last+1 < s.published.next {
+			return false, s.reset()
+		}
 	}
-	if s.published.next == last && last == s.turn {
-		s.published.next = last + 1
-		return true, nil
-	}
-	cfg := jetstream.OrderedConsumerConfig{FilterSubjects: append(slices.Clone(s.Filters), s.Leadership), HeadersOnly: true}
+	cfg := jetstream.OrderedConsumerConfig{FilterSubjects: append(slices.Clone(s.filters), s.turns), HeadersOnly: true}
 	return s.published.follow(ctx, s.js, cfg, last, s.turn == 0, func(m jetstream.Msg, meta *jetstream.MsgMetadata) bool {
-		if m.Subject() == s.Leadership {
+		if m.Subject() == s.turns {
 			return true
 		}
-		return yield(Stored{m.Subject(), meta.Timestamp, m.Headers().Get(eventID), m.Headers().Get(recipient)}, nil)
+		return yield(Stored{m.Subject(), meta.Timestamp, m.Headers().Get(eventID), m.Headers().Get(recipient)})
 	})
 }
 
@@ -43,12 +43,30 @@ type reader struct {
 	since  time.Time // messages before it are not read; zero means that all are
 }
 
-// taker takes a message, and reports whether it wants more.
-type taker = func(jetstream.Msg, *jetstream.MsgMetadata) bool
+// end asks the stream's leader for its last message under filters: the last of the stream's state may have been removed.
+func (r *reader) end(ctx context.Context, js jetstream.JetStream, filters []string) (last bus.Message, err error) {
+	for _, filter := range filters {
+		var one bus.Message
+		one, err = bus.LastOfLeader(ctx, js.Conn(), r.stream, filter)
+		for try := 1; err != nil && try < lastTries && retry.Pause(ctx, time.Duration(try)*retry.PlaceStep); try++ {
+			one, err = bus.LastOfLeader(ctx, js.Conn(), r.stream, filter)
+		}
+		if err != nil {
+			return last, fmt.Errorf("sink: read the end of %s: %w", r.stream, err)
+		}
+		if one.Sequence > last.Sequence {
+			last = one
+		}
+	}
+	return last, nil
+}
+
+// lastTries is how often a stream's end is asked for before that is an error.
+const lastTries = 5
 
 // bodies calls take with the unread messages under filters, since a time and up to end; complete says that all were taken.
 func (r *reader) bodies(ctx context.Context, js jetstream.JetStream, filters []string, end bus.Message, since time.Time,
-	take taker) (complete bool, err error) {
+	take func(jetstream.Msg, *jetstream.MsgMetadata) (more bool)) (complete bool, err error) {
 	if end.Sequence+1 < r.next && end.Time.After(r.at) { // the stream was made again
 		r.next = 0
 	}
@@ -68,7 +86,7 @@ func (r *reader) bodies(ctx context.Context, js jetstream.JetStream, filters []s
 // follow calls take with the unread messages up to the one at last, which cfg lets through, or, if loose, up to the last one
 // before it that is there; complete says that all were taken.
 func (r *reader) follow(ctx context.Context, js jetstream.JetStream, cfg jetstream.OrderedConsumerConfig, last uint64, loose bool,
-	take taker) (complete bool, err error) {
+	take func(jetstream.Msg, *jetstream.MsgMetadata) (more bool)) (complete bool, err error) {
 	if r.next > last {
 		return true, nil
 	}

@@ -6,61 +6,57 @@
 //
 // Store is for any list; Deliveries, of the sending log, also reads the records of calls and the outcomes of requests.
 //
-//	store.go         Learn, Kept                     write.go   Publish, alone or in atomic batches
-//	lead.go          who leads                       encode.go  messages of events
-//	replay.go        reading a stream once
-//	deliveries.go, calls.go, transactions.go         what the two lists add
+//	store.go   Learn, Kept, Mark        write.go   Publish, alone or in atomic batches
+//	lead.go    who leads                replay.go  reading a stream once
+//	deliveries.go, transactions.go      what the two lists add
 //
 // Whether NATS stored an event is decided in bus (bus.Writes); what an error of Publish means, in settle.
 package sink
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
+	"encoding/binary"
 	"fmt"
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/bus"
-	"errand/internal/history"
 	"errand/internal/lists/sweep"
 	"errand/internal/retry"
 	"errand/pkg/messages"
 )
 
-// Events says what the events of a list are.
-type Events struct {
-	Operation messages.Operation // of the list's watermarks; its stream has all the events
-	// Leadership is the subject on which pollers become the active publisher. Every event is stored on condition that
-	// the last message there is still the publisher's, whose sequence is its fencing token: once another poller has
-	// written there, nothing of the former one is stored, however long it was on its way. So a poller that takes the
-	// leadership and reads the stream up to its message knows everything that was ever published.
+// Store keeps the events of one list, for one sweeper and its goroutine.
+type Store struct {
+	operation messages.Operation // of the list's watermarks; its stream has all the events
+	filters   []string           // subjects of the events that are learned
+	js        jetstream.JetStream
+	events    bus.EventStore
+	stream    string
+	writer    string // names this store in its messages
+	encoder   encoder
+
+	// Pollers become the active publisher on a subject of their own. Every event is stored on condition that the last
+	// message there is still the publisher's, whose sequence is its fencing token: once another poller has written there,
+	// nothing of the former one is stored, however long it was on its way. So a poller that takes the leadership and reads
+	// the stream up to its message knows everything that was ever published.
 	//
 	// A fence on the stream's last sequence would not do: in a chain of writes with predicted sequences, those behind a
 	// refused one fit again as soon as others have written as many messages as were refused.
-	Leadership string
-	Filters    []string // subjects of the events that Learn returns
-	Source     string   // ce-source
-}
+	turns   string
+	turn    uint64             // sequence of our message there; 0 means that another poller may be active
+	token   uint64             // turn, once all before it was learned; 0 means that nothing may be published
+	led     bool               // it has led, and no other poller was seen to have taken the leadership since
+	answers *nats.Subscription // to standbys; nil of one, and of one that resigned
 
-// Store keeps the events of one list, for one sweeper and its goroutine.
-type Store struct {
-	Events
-	js      jetstream.JetStream
-	events  bus.EventStore
-	stream  string
-	writer  string // names this store in its messages
-	encoder encoder
-
-	turn      uint64             // sequence of our message on Leadership; 0 means that another poller may be active
-	token     uint64             // turn, once all before it was learned; 0 means that nothing may be published
-	led       bool               // it has led, and no other poller was seen to have taken the leadership since
-	answers   *nats.Subscription // to standbys; nil of one, and of one that resigned
-	highest   *uint64            // sequence of our messages that is known to be stored
-	atomic    bool               // the stream has replicas: events are stored in atomic batches
+	highest   *uint64 // sequence of our messages that is known to be stored
+	atomic    bool    // the stream has replicas: events are stored in atomic batches
 	published reader
 	readers   []*reader // whose messages are read again with those of this stream
 	made      time.Time // when the stream was, as far as is known
@@ -74,11 +70,11 @@ type Stored struct {
 	Note    string    // Errand-Recipient
 }
 
-func open(js jetstream.JetStream, p *bus.Publisher, e Events) *Store {
-	stream := bus.EventsOf(e.Operation)
-	s := &Store{Events: e, js: js, events: bus.EventStore{Publisher: p, Source: e.Source}, stream: stream,
-		writer: rand.Text()[:13], highest: new(uint64),
-		encoder: encoder{source: e.Source, limit: js.Conn().MaxPayload}, published: reader{stream: stream}}
+func open(js jetstream.JetStream, p *bus.Publisher, source string, op messages.Operation, filters ...string) *Store {
+	s := &Store{operation: op, filters: filters, turns: string(op) + ".turn", js: js, stream: bus.EventsOf(op), highest: new(uint64),
+		events: bus.EventStore{Publisher: p, Source: source}, writer: rand.Text()[:13],
+		encoder: encoder{source: source, limit: js.Conn().MaxPayload, message: nats.Msg{Header: nats.Header{}}},
+		published: reader{stream: bus.EventsOf(op)}}
 	s.readers = []*reader{&s.published}
 	return s
 }
@@ -92,13 +88,10 @@ func open(js jetstream.JetStream, p *bus.Publisher, e Events) *Store {
 //
 // sweep.ErrReset: it is another stream than before, as when an older copy was restored.
 func (s *Store) Kept(ctx context.Context) (time.Time, error) {
-	ctx, cancel := context.WithTimeout(ctx, retry.Storage)
-	defer cancel()
-	stream, err := s.js.Stream(ctx, s.stream)
+	info, err := s.info(ctx)
 	if err != nil {
-		return time.Time{}, fmt.Errorf("sink: read since when events are kept: %w", err)
+		return time.Time{}, err
 	}
-	info := stream.CachedInfo()
 	state, maxAge, again := info.State, info.Config.MaxAge, !s.made.IsZero() && !info.Created.Equal(s.made)
 	if s.made = info.Created; again {
 		return time.Time{}, s.reset()
@@ -113,37 +106,28 @@ func (s *Store) Kept(ctx context.Context) (time.Time, error) {
 	return oldest.Add(max(time.Hour, maxAge/60)), nil // a row's time is by another clock, and before its event's
 }
 
-// last returns the last message on a subject of the stream, a zero one when there is none.
-func (s *Store) last(ctx context.Context, subject string) (history.Entry, error) {
-	ctx, cancel := context.WithTimeout(ctx, retry.Storage)
-	defer cancel()
-	return s.events.Last(ctx, s.Operation, subject)
-}
-
-// lastSequence is that of the stream. sweep.ErrReset: the stream lost some of what it had.
-func (s *Store) lastSequence(ctx context.Context) (uint64, error) {
+// info is what the stream's leader says of it.
+func (s *Store) info(ctx context.Context) (*jetstream.StreamInfo, error) {
 	ctx, cancel := context.WithTimeout(ctx, retry.Storage)
 	defer cancel()
 	stream, err := s.js.Stream(ctx, s.stream)
 	if err != nil {
-		return 0, err
+		return nil, fmt.Errorf("sink: %w", err)
 	}
-	last := stream.CachedInfo().State.LastSeq
-	if last < *s.highest || last+1 < s.published.next {
-		return 0, s.reset()
-	}
-	return last, nil
+	return stream.CachedInfo(), nil
 }
 
-// Learn returns the headers of the events in the stream, each only once: see sweep.Sink. It must not be called before all
-// waits have ended. sweep.ErrReset: the stream lost some of what it had.
-func (s *Store) Learn(ctx context.Context) iter.Seq2[Stored, error] {
-	return func(yield func(Stored, error) bool) {
-		complete, err := s.replay(ctx, yield)
+// learn returns what parse makes of the headers of the events in the stream, each only once: see sweep.Sink. It must not be
+// called before all waits have ended. sweep.ErrReset: the stream lost some of what it had.
+func learn[T any](ctx context.Context, s *Store, parse func(Stored) (T, bool)) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		complete, err := s.replay(ctx, func(stored Stored) bool {
+			e, ok := parse(stored)
+			return !ok || yield(e, nil)
+		})
 		if err != nil {
-			yield(Stored{}, fmt.Errorf("sink: read what was published: %w", err))
-		}
-		if err == nil && complete {
+			yield(*new(T), fmt.Errorf("sink: read what was published: %w", err))
+		} else if complete {
 			s.token = s.turn
 		}
 	}
@@ -159,15 +143,48 @@ func (s *Store) reset() error {
 	return fmt.Errorf("sink: %s: %w", s.stream, sweep.ErrReset)
 }
 
-// end asks a stream's leader for its last message on a subject: the last of the stream's state may have been removed.
-func (s *Store) end(ctx context.Context, stream, filter string) (bus.Message, error) {
-	for try := 1; ; try++ {
-		last, err := bus.LastOfLeader(ctx, s.js.Conn(), stream, filter)
-		if err == nil || try == lastTries || !retry.Pause(ctx, time.Duration(try)*retry.PlaceStep) {
-			return last, err
-		}
-	}
+// Mark stores how far the list was published, as a watermark. Errors: as for Publish.
+func (s *Store) Mark(ctx context.Context, m sweep.Mark) error {
+	_, err := s.Publish(ctx, []messages.Event{{Operation: s.operation, State: messages.Marked, Body: watermarkOf(m)}})()
+	return err
 }
 
-// lastTries is how often a stream's end is asked for before that is an error.
-const lastTries = 5
+// LastMark returns what the last watermark says; a zero mark if there is none.
+func (s *Store) LastMark(ctx context.Context) (sweep.Mark, error) {
+	ctx, cancel := context.WithTimeout(ctx, retry.Storage)
+	defer cancel()
+	var w messages.Watermark
+	e, err := s.events.Last(ctx, s.operation, s.operation.Subject(messages.Marked, ""))
+	if err == nil && e.Sequence != 0 {
+		err = messages.DecodeEvent(e.Body, &w)
+	}
+	if err != nil || e.Sequence == 0 {
+		return sweep.Mark{}, err
+	}
+	return markOf(w), nil
+}
+
+// knownBy is how it is known that a list was published, by its order.
+var knownBy = [...]messages.Known{
+	sweep.Unordered: messages.ByWholeLog, sweep.NewestFirst: messages.ByNewestFirst, sweep.OldestFirst: messages.ByOldestFirst}
+
+func watermarkOf(m sweep.Mark) *messages.Watermark {
+	w := &messages.Watermark{Common: messages.Common{At: messages.Time{Time: m.At}}, CompleteThrough: messages.Time{Time: m.CompleteThrough},
+		TotalRecord: m.Total, New: m.New, By: knownBy[m.Order], Scanned: m.Scanned}
+	if m.Anchor != nil {
+		w.Anchor, _ = binary.Append(nil, binary.BigEndian, m.Anchor) // numbers always encode
+	}
+	if !m.Since.IsZero() {
+		w.Since = &messages.Time{Time: m.Since}
+	}
+	return w
+}
+
+func markOf(w messages.Watermark) sweep.Mark {
+	m := sweep.Mark{At: w.At.Time, CompleteThrough: w.CompleteThrough.Time, Since: cmp.Or(w.Since, &messages.Time{}).Time,
+		Total: w.TotalRecord, New: w.New, Scanned: w.Scanned, Order: sweep.Order(max(0, slices.Index(knownBy[:], w.By)))}
+	for key := range slices.Chunk(w.Anchor[:len(w.Anchor)/8*8], 8) {
+		m.Anchor = append(m.Anchor, binary.BigEndian.Uint64(key))
+	}
+	return m
+}

@@ -2,14 +2,12 @@ package sink
 
 import (
 	"context"
-	"fmt"
 	"iter"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/bus"
-	"errand/internal/history"
 	"errand/internal/lists/sweep"
 	"errand/internal/lists/transactions"
 	"errand/internal/retry"
@@ -19,28 +17,24 @@ import (
 // Transactions stores the transaction list's events in MANDATE_EVENTS, for one sweeper, and reads enrollments there.
 type Transactions struct {
 	*Store
+	bus.EventStore
 	started reader
 }
 
 // NewTransactions makes a sink over the connection that js and p share; source is the ce-source of the events.
 func NewTransactions(js jetstream.JetStream, p *bus.Publisher, source string) *Transactions {
-	s := open(js, p, Events{Operation: messages.Transactions, Leadership: "mandate.transactions.turn", Source: source,
-		Filters: []string{messages.Application.Subject("*", "*"), messages.Deduction.Subject("*", "*")}})
-	t := &Transactions{Store: s, started: reader{stream: s.stream}}
+	s := open(js, p, source, messages.Transactions, messages.Application.Subject("*", "*"), messages.Deduction.Subject("*", "*"))
+	t := &Transactions{Store: s, EventStore: s.events, started: reader{stream: s.stream}}
 	s.readers = append(s.readers, &t.started)
 	return t
 }
 
-// Learn is the store's, with records alone.
+// Learn returns the states of records.
 func (t *Transactions) Learn(ctx context.Context) iter.Seq2[sweep.Stored, error] {
-	return func(yield func(sweep.Stored, error) bool) {
-		for s, err := range t.Store.Learn(ctx) {
-			id, ok := sweep.ParseID(s.ID)
-			if (ok || err != nil) && !yield(sweep.Stored{ID: id, At: s.At}, err) {
-				return
-			}
-		}
-	}
+	return learn(ctx, t.Store, func(s Stored) (sweep.Stored, bool) {
+		id, ok := sweep.ParseID(s.ID)
+		return sweep.Stored{ID: id, At: s.At}, ok
+	})
 }
 
 // Candidates yields the events by which requests own order numbers, each once, up to the last one that the stream's leader has.
@@ -50,22 +44,14 @@ func (t *Transactions) Candidates(ctx context.Context) iter.Seq2[transactions.Ca
 		filters = append(filters, messages.Enroll.Subject(state, "*"))
 	}
 	return func(yield func(transactions.Candidate, error) bool) {
-		var end bus.Message
-		for _, filter := range filters {
-			last, err := t.end(ctx, t.stream, filter)
-			if err != nil {
-				yield(transactions.Candidate{}, err)
-				return
-			}
-			if last.Sequence > end.Sequence {
-				end = last
-			}
+		end, err := t.started.end(ctx, t.js, filters)
+		if err == nil {
+			_, err = t.started.bodies(ctx, t.js, filters, end, time.Time{}, func(m jetstream.Msg, meta *jetstream.MsgMetadata) bool {
+				c, ok := candidate(m.Subject(), m.Data())
+				c.Sequence, c.At = meta.Sequence.Stream, meta.Timestamp
+				return !ok || yield(c, nil)
+			})
 		}
-		_, err := t.started.bodies(ctx, t.js, filters, end, time.Time{}, func(m jetstream.Msg, meta *jetstream.MsgMetadata) bool {
-			c, ok := candidate(m.Subject(), m.Data())
-			c.Sequence, c.At = meta.Sequence.Stream, meta.Timestamp
-			return !ok || yield(c, nil)
-		})
 		if err != nil {
 			yield(transactions.Candidate{}, err)
 		}
@@ -90,25 +76,11 @@ func (t *Transactions) Request(ctx context.Context, sequence uint64) (string, er
 	return messages.ParseSubject(subject).ID, err
 }
 
-// Open returns the first event of an operation in a state: see mandates.FollowUp.
-func (t *Transactions) Open(ctx context.Context, op messages.Operation, state messages.State, from uint64, since time.Time) (
-	history.Pending, error,
-) {
-	return t.events.Open(ctx, op, state, from, since)
-}
-
-// Last returns the last event under a filter of an operation; a zero one when there is none.
-func (t *Transactions) Last(ctx context.Context, op messages.Operation, filter string) (history.Entry, error) {
-	return t.events.Last(ctx, op, filter)
-}
-
 // First is the sequence of the oldest event that is kept.
 func (t *Transactions) First(ctx context.Context) (uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, retry.Storage)
-	defer cancel()
-	s, err := t.js.Stream(ctx, t.stream)
+	info, err := t.info(ctx)
 	if err != nil {
-		return 0, fmt.Errorf("sink: %w", err)
+		return 0, err
 	}
-	return s.CachedInfo().State.FirstSeq, nil
+	return info.State.FirstSeq, nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"errand/internal/bus"
 	"errand/internal/failpoint"
+	"errand/internal/lists/deliveries"
 	"errand/internal/lists/sweep"
 	"errand/internal/retry"
 	"errand/pkg/messages"
@@ -47,7 +48,7 @@ func (s *Store) Publish(ctx context.Context, events []messages.Event) (wait func
 // send sends events, each fenced on the leadership.
 func (s *Store) send(writes *bus.Writes, token uint64, events []messages.Event) *bus.Writes {
 	fence := nats.Header{}
-	bus.Fence(fence, s.Leadership, token)
+	bus.Fence(fence, s.turns, token)
 	for i, e := range events {
 		m, err := s.encoder.encode(e)
 		if err != nil {
@@ -68,9 +69,12 @@ func (s *Store) send(writes *bus.Writes, token uint64, events []messages.Event) 
 // batches stores events in one atomic batch after the other.
 func (s *Store) batches(ctx context.Context, token uint64, events []messages.Event) (stored int, err error) {
 	for some := range slices.Chunk(events, bus.MaxAtomic) {
-		err = s.batch(ctx, token, some)
-		for try := 1; try < leadTries && bus.IsInFlight(err) && retry.Pause(ctx, time.Duration(try)*retry.BatchStep); try++ {
-			err = s.batch(ctx, token, some) // the batch before is acknowledged, but the server still counts it as in flight
+		for try := 1; ; try++ {
+			_, err = s.send(s.events.Publisher.BeginAtomic(s.stream, len(some), s.highest), token, some).Wait(ctx)
+			// The batch before is acknowledged, but the server may still count it as in flight.
+			if !bus.IsInFlight(err) || try == leadTries || !retry.Pause(ctx, time.Duration(try)*retry.BatchStep) {
+				break
+			}
 		}
 		if err != nil {
 			return stored, err
@@ -78,11 +82,6 @@ func (s *Store) batches(ctx context.Context, token uint64, events []messages.Eve
 		stored += len(some)
 	}
 	return stored, nil
-}
-
-func (s *Store) batch(ctx context.Context, token uint64, events []messages.Event) error {
-	_, err := s.send(s.events.Publisher.BeginAtomic(s.stream, len(events), s.highest), token, events).Wait(ctx)
-	return err
 }
 
 // settle gives the leadership up after any error: what is still on its way must not be stored after it is published again.
@@ -98,4 +97,62 @@ func (s *Store) settle(err error) error {
 		return fmt.Errorf("sink: store events: %w", err)
 	}
 	return fmt.Errorf("%w: %w", sweep.ErrBehind, err)
+}
+
+const (
+	roomForHeaders = 4 << 10            // more than an event's headers take
+	eventID        = "ce-id"            // the header by which a state is recognized
+	recipient      = "Errand-Recipient" // the header that says which recipient an event is about: see deliveries.StoredEvent
+)
+
+// errUnencodable means that an event can never be published.
+var errUnencodable = errors.New("an event cannot be encoded")
+
+// encoder makes the messages of events, one after the other in the same memory: the connection copies them.
+type encoder struct {
+	source  string       // ce-source
+	limit   func() int64 // bytes of the largest message that the server takes
+	message nats.Msg
+}
+
+// encode makes the message of an event, valid until the next call. The fence keeps it single without a Nats-Msg-Id.
+func (c *encoder) encode(e messages.Event) (*nats.Msg, error) {
+	id, note := identify(e)
+	if id == "" {
+		return nil, fmt.Errorf("%w: %s is not an event of a list", errUnencodable, e.Type())
+	}
+	body, err := e.Encode()
+	for err == nil && int64(len(body))+roomForHeaders > c.limit() && messages.Abridge(e.Body) {
+		body, err = e.Encode()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errUnencodable, err)
+	}
+	m := &c.message
+	clear(m.Header)
+	m.Subject, m.Reply, m.Data = e.Subject(), "", body
+	e.Headers(m.Header, c.source, id)
+	if note != "" {
+		m.Header[recipient] = []string{note}
+	}
+	return m, nil
+}
+
+// identify returns the ce-id of an event, "" for one that is not of a list, and its header Errand-Recipient. Learn
+// recognizes a row by its ce-id.
+func identify(e messages.Event) (id, note string) {
+	switch b := e.Body.(type) {
+	case *messages.DeliveryBody:
+		return b.EventID, b.Recipient
+	case *messages.TransactionBody:
+		return b.EventID, ""
+	case *messages.OverdueBody:
+		note = deliveries.Place(b.Batch, b.Recipient)
+		return e.Subject() + "." + note, note
+	case *messages.SummaryBody:
+		return deliveries.NoteOf(e), ""
+	case *messages.Watermark:
+		return fmt.Sprintf("%s.%d.%d", e.Type(), b.CompleteThrough.UnixMilli(), b.At.UnixMilli()), ""
+	}
+	return "", ""
 }
