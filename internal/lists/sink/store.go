@@ -73,7 +73,7 @@ type Stored struct {
 func open(js jetstream.JetStream, p *bus.Publisher, source string, op messages.Operation, filters ...string) *Store {
 	s := &Store{operation: op, filters: filters, turns: string(op) + ".turn", js: js, stream: bus.EventsOf(op), highest: new(uint64),
 		events: bus.EventStore{Publisher: p, Source: source}, writer: rand.Text()[:13],
-		encoder: encoder{source: source, limit: js.Conn().MaxPayload, message: nats.Msg{Header: nats.Header{}}},
+		encoder:   encoder{source: source, limit: js.Conn().MaxPayload, message: nats.Msg{Header: nats.Header{}}},
 		published: reader{stream: bus.EventsOf(op)}}
 	s.readers = []*reader{&s.published}
 	return s
