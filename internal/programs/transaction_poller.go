@@ -70,8 +70,8 @@ func (p *TransactionPoller) Run(ctx context.Context) error {
 	s := &sweep.Sweeper[transactions.Record]{List: list, Sink: list, Policy: p.policy(), Logger: r.log, Lag: r.metrics.readThrough,
 		Settings: sweep.Settings{Name: "mandate service (transactions)", Interval: p.Interval, Limit: perPage, Overlap: overlap,
 			RoundEvery: p.FullInterval, Recent: recent, Pace: p.Rate}}
-	lookUps := &transactions.LookUps{List: list, Upstream: api, Policy: p.policy(), Events: store, Logger: r.log,
-		Publish: s.Publish, ReadLately: s.ReadLately, LookedUp: r.metrics.transactions.lookedUp}
+	lookUps := &transactions.LookUps{List: list, Upstream: api, Policy: p.policy(), Open: store.Open, Logger: r.log,
+		Publish: s.Publish, Leads: s.Leads, ReadLately: s.ReadLately, LookedUp: r.metrics.transactions.lookedUp}
 	r.ready.add(s.Fault)
 	return r.work(ctx, p.ShutdownGrace, r.poll(s.Run),
 		r.poll(func(ctx context.Context) error { lookUps.Run(ctx); return nil }))

@@ -25,7 +25,8 @@ type LookUps struct {
 	List     *List
 	Upstream *mandate.Client
 	Policy   retry.Policy
-	Events   EnrollmentEvents
+	// Open returns the first event in a state: see mandates.FollowUp.
+	Open func(ctx context.Context, op messages.Operation, state messages.State, from uint64, since time.Time) (history.Pending, error)
 	// Publish has records published: the sweeper's Publish. After an error they are looked up again.
 	Publish func(ctx context.Context, rows []sweep.Row[Record]) error
 	// Leads, if set, waits until this poller leads: the sweeper's Leads. The error is ctx's.
@@ -37,14 +38,6 @@ type LookUps struct {
 	Logger   zerolog.Logger
 
 	looked map[uint64]time.Time // when requests were looked up that callbacks named
-}
-
-// EnrollmentEvents reads the events of single enrollments.
-type EnrollmentEvents interface {
-	// Open returns the first event in a state: see mandates.FollowUp.
-	Open(ctx context.Context, op messages.Operation, state messages.State, from uint64, since time.Time) (history.Pending, error)
-	// Last returns the last event under a filter of an operation; a zero one if there is none.
-	Last(ctx context.Context, op messages.Operation, filter string) (history.Entry, error)
 }
 
 // Run works until ctx ends. What is open is read from the events.
@@ -78,7 +71,7 @@ func (l *LookUps) looks(what string, by messages.TransactionBy, op messages.Oper
 	look func(ctx context.Context, o history.Pending, before, age time.Duration) (bool, error)) *mandates.FollowUp {
 	return &mandates.FollowUp{What: what, Policy: l.Policy, Logger: l.Logger,
 		Next: func(ctx context.Context, from uint64, since time.Time) (history.Pending, error) {
-			return l.Events.Open(ctx, op, state, from, since)
+			return l.Open(ctx, op, state, from, since)
 		},
 		Look: func(ctx context.Context, o history.Pending, before, age time.Duration) (looked bool, err error) {
 			if err := l.leads(ctx); err != nil {
@@ -118,7 +111,7 @@ const linkLasts = time.Hour
 
 // application reads whether a request's last published application is decided, and when it was made; zero if unknown.
 func (l *LookUps) application(ctx context.Context, id string) (decided bool, at time.Time, err error) {
-	last, err := l.Events.Last(ctx, messages.Application, messages.Application.Subject("*", id))
+	last, err := l.List.Last(ctx, messages.Application, messages.Application.Subject("*", id))
 	var b messages.TransactionBody
 	if err != nil || last.Sequence == 0 || messages.DecodeEvent(last.Body, &b) != nil {
 		return false, at, err
@@ -139,7 +132,7 @@ func (l *LookUps) called(ctx context.Context, o history.Pending, before, age tim
 			return false, err
 		}
 	}
-	started, err := l.Events.Last(ctx, messages.Enroll, messages.Enroll.Subject(messages.Started, o.ID))
+	started, err := l.List.Last(ctx, messages.Enroll, messages.Enroll.Subject(messages.Started, o.ID))
 	if err != nil || started.Sequence == 0 {
 		return false, err // its events are gone: the list shows what is new of it
 	}

@@ -67,8 +67,8 @@ func lookUps(t *testing.T, c *called, answer transport) *LookUps {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &LookUps{List: New(Config{Times: &mandates.Times{Zone: time.UTC}}), Upstream: api,
-		Policy: retry.Policy{First: time.Second, Max: 30 * time.Second, Tries: 2}, Events: c, Logger: zerolog.Nop(),
+	return &LookUps{List: New(Config{Times: &mandates.Times{Zone: time.UTC}, Last: c.Last}), Upstream: api,
+		Policy: retry.Policy{First: time.Second, Max: 30 * time.Second, Tries: 2}, Open: c.Open, Logger: zerolog.Nop(),
 		Publish: func(context.Context, []sweep.Row[Record]) error { return nil }}
 }
 

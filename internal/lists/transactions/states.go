@@ -49,14 +49,28 @@ func (s *states) identify(r Record, asked uint64) (id sweep.ID, before uint64) {
 	return join(r.key, state), last
 }
 
-// follows reports whether the state before a record's is still the last one.
-func (s *states) follows(r Record) bool {
+// begin notes that a state is being published, unless another one is or was since its record was read: that may be the later one.
+func (s *states) begin(r Record, id sweep.ID) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.last[r.key] == r.before
+	_, state := split(id)
+	if last := s.last[r.key]; last != r.before && last != state {
+		return false
+	}
+	s.set(r.key, state)
+	return true
 }
 
-// note notes that a state was published.
+// fail notes that a state was not published, as far as is known.
+func (s *states) fail(r Record, id sweep.ID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, state := split(id); s.last[r.key] == state {
+		s.last[r.key] = r.before
+	}
+}
+
+// note notes that a state was published by any poller.
 func (s *states) note(id sweep.ID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

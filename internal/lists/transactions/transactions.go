@@ -49,9 +49,10 @@ type Config struct {
 
 	// Published, if set, is called for each event that was stored.
 	Published func(messages.TransactionKind, messages.Confidence)
-	// Duplicate, if set, is called for a request that has two applications, with the help of Last, the log's.
+	// Duplicate, if set, is called for a request that has two applications.
 	Duplicate func(request string)
-	Last      func(ctx context.Context, op messages.Operation, filter string) (history.Entry, error)
+	// Last is the log's: for Duplicate, and LookUps.
+	Last func(ctx context.Context, op messages.Operation, filter string) (history.Entry, error)
 }
 
 // List is the transaction list, with what the events say of requests. Page may be called while another method is.
@@ -133,15 +134,16 @@ func (l *List) Learn(ctx context.Context) iter.Seq2[sweep.Stored, error] {
 // since it was read has none: that may be the later one.
 func (l *List) Publish(ctx context.Context, rows []sweep.Row[Record]) func() (stored int, err error) {
 	events, places, err := l.events(ctx, rows)
-	if err != nil {
-		return func() (int, error) { return 0, fmt.Errorf("%w: %w", sweep.ErrBehind, err) }
+	wait := func() (int, error) { return 0, fmt.Errorf("%w: %w", sweep.ErrBehind, err) }
+	if err == nil {
+		wait = l.Store.Publish(ctx, events)
 	}
-	wait := l.Store.Publish(ctx, events)
 	return func() (int, error) {
 		stored, err := wait()
-		for i, e := range events[:stored] {
-			l.states.note(rows[places[i]].ID)
-			if l.Published != nil {
+		for i, e := range events {
+			if row := rows[places[i]]; i >= stored {
+				l.states.fail(row.Item, row.ID)
+			} else if l.Published != nil {
 				l.Published(kinds[e.Operation], e.Body.(*messages.TransactionBody).Match.Confidence)
 			}
 		}
@@ -149,27 +151,23 @@ func (l *List) Publish(ctx context.Context, rows []sweep.Row[Record]) func() (st
 	}
 }
 
-// events also returns the row of each event, and behind them the number of rows.
+// events also returns the row of each event, and behind them the number of rows that have one, or need none.
 func (l *List) events(ctx context.Context, rows []sweep.Row[Record]) (events []messages.Event, places []int, err error) {
 	if err := l.orders.update(ctx, l.Enrollments); err != nil { // their requests may be newer than the last look
-		return nil, nil, err
+		return nil, []int{0}, err
 	}
 	now := time.Now()
 	for i, row := range rows {
-		if !l.states.follows(row.Item) {
-			continue
-		}
 		match, err := l.orders.match(ctx, l.Enrollments, row.Item)
+		if err == nil && l.Duplicate != nil && row.Item.Kind == messages.Application && match.Confidence == messages.MatchExact {
+			err = l.compare(ctx, match.Candidates[0], row.Item)
+		}
 		if err != nil {
-			return nil, nil, err
+			return events, append(places, 0), err
 		}
-		e := row.Item.event(row.ID, match, now, l.WithoutPayer)
-		if l.Duplicate != nil && row.Item.Kind == messages.Application && match.Confidence == messages.MatchExact {
-			if err := l.compare(ctx, e.ID, row.Item); err != nil {
-				return nil, nil, err
-			}
+		if l.states.begin(row.Item, row.ID) {
+			events, places = append(events, row.Item.event(row.ID, match, now, l.WithoutPayer)), append(places, i)
 		}
-		events, places = append(events, e), append(places, i)
 	}
 	return events, append(places, len(rows)), nil
 }
