@@ -2,6 +2,7 @@ package deliveries
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"slices"
 	"strconv"
@@ -34,8 +35,95 @@ func (m *model) check(e messages.Event) {
 			m.fault("twice", "%s", b.EventID)
 		}
 		m.tally[string(b.Match.Confidence)]++
-		if b.Match.Confidence == messages.MatchExact {
+		switch b.Match.Confidence {
+		case messages.MatchExact:
 			m.exact(e.ID, b)
+			m.placed(e, b)
+		case messages.MatchUnique:
+			m.unique(e.ID, b)
+			m.placed(e, b)
+		case messages.MatchNone:
+			m.none(b)
+		}
+	case *messages.SummaryBody:
+		m.sum(e.ID).last = b
+		m.tally["summaries"]++
+	}
+}
+
+// requestSum is what is known of a request, and its last summary.
+type requestSum struct {
+	last     *messages.SummaryBody
+	accepted int // by its outcome, if that is of all recipients
+	places   map[string]messages.State
+}
+
+func (m *model) sum(id string) *requestSum {
+	if m.sums[id] == nil {
+		m.sums[id] = &requestSum{places: map[string]messages.State{}}
+	}
+	return m.sums[id]
+}
+
+// placed notes where a row was published.
+func (m *model) placed(e messages.Event, b *messages.DeliveryBody) {
+	place := strings.TrimSuffix(b.Recipient, "?")
+	at := e.ID + " " + place
+	if m.places[at] == nil {
+		m.places[at] = map[string]bool{}
+	}
+	m.places[at][b.EventID[:16]] = true
+	if was := m.sum(e.ID).places[place]; was != messages.Delivered {
+		m.sum(e.ID).places[place] = e.State
+	}
+	for other, rows := range m.places {
+		if other != at && rows[b.EventID[:16]] {
+			m.fault("moved", "a row at %s is now at %s", other, at)
+		}
+	}
+}
+
+// taken reports whether the place of a row has another one's.
+func (m *model) taken(r *realRow, id string) bool {
+	rows := m.places[fmt.Sprintf("%s %d.%d", r.request, r.batch, r.recipient)]
+	return len(rows) > 1 || len(rows) == 1 && !rows[id[:16]]
+}
+
+// unique checks that a row of a call is not published as another request's, unless another program's has its place.
+func (m *model) unique(id string, b *messages.DeliveryBody) {
+	r := m.service.row(b.EventID)
+	if r.request != "" && r.request != id && !m.days.crowded && !m.taken(r, b.EventID) {
+		m.fault("wrong request", "a row of %s is said to be of %s; %s", r.request, id, m.story(messages.BatchID(r.request, r.batch)))
+	}
+}
+
+// none checks that nothing is known of the call of a row that is said to be of none.
+func (m *model) none(b *messages.DeliveryBody) {
+	r := m.service.row(b.EventID)
+	if r.request == "" || m.streams.events.Age > 0 || m.taken(r, b.EventID) {
+		return
+	}
+	for _, c := range m.calls[messages.BatchID(r.request, r.batch)] {
+		if c.reached.Equal(r.accepted) && (c.from == "" || messages.KeyOf(c.from) == messages.KeyOf(r.From)) {
+			m.fault("not found", "a row is said to be of no request; %s", m.story(messages.BatchID(r.request, r.batch)))
+		}
+	}
+}
+
+// summedUp checks that requests whose recipients all have a final row have their final summary.
+func (m *model) summedUp() {
+	for id, s := range m.sums {
+		n := 0
+		for _, state := range s.places {
+			if state == messages.Delivered || state == messages.Bounced {
+				n++
+			}
+		}
+		if s.accepted == 0 || n != s.accepted || m.streams.events.Age > 0 || m.days.crowded {
+			continue
+		}
+		if m.tally["summed up"]++; s.last == nil || !s.last.Final || s.last.Accepted != n || s.last.Delivered+s.last.Bounced != n {
+			m.fault("not summed up", "%s has %d final rows, and its last summary is %+v", id, n, s.last)
 		}
 	}
 }
@@ -46,8 +134,13 @@ func (m *model) exact(id string, b *messages.DeliveryBody) {
 	defer m.service.mu.Unlock()
 	r := m.service.byID[b.EventID]
 	_, recipient, _ := strings.Cut(b.Recipient, ".")
-	if n, _ := strconv.Atoi(recipient); r.request == id && r.batch == b.Match.Batch && r.recipient == n {
-		return
+	n, _ := strconv.Atoi(recipient)
+	for _, c := range m.calls[messages.BatchID(id, b.Match.Batch)] {
+		i := n - c.first
+		if r.request == id && r.batch == b.Match.Batch && c.reached.Equal(r.accepted) && i >= 0 && i < len(c.to) &&
+			messages.KeyOf(c.to[i]) == messages.KeyOf(r.to) {
+			return
+		}
 	}
 	if r.request == "" && m.excused(messages.BatchID(id, b.Match.Batch), r) {
 		m.tally["excused exact"]++
@@ -130,6 +223,7 @@ func (m *model) rest(watched time.Time) {
 	ctx, stop := context.WithTimeout(m.Context(), 4*time.Hour)
 	defer stop()
 	m.poll(ctx, m.streams.poller(-1, stop, time.Millisecond), 50)
+	m.summedUp()
 	age := m.streams.deliveries.Age
 	for _, r := range m.service.rows {
 		id := text(idOf(r.Entry, statusIn(r.state(time.Now()))))

@@ -2,6 +2,7 @@ package deliveries
 
 import (
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"errand/pkg/messages"
@@ -16,6 +17,7 @@ type sending struct {
 	batches   []*sendingBatch
 	giveUp    time.Time
 	away      time.Duration // for how long at most nobody takes over when a worker dies
+	reopened  int
 }
 
 // sendingBatch is one of its batches.
@@ -72,19 +74,52 @@ func (r *sending) run() {
 			wait = min(2*wait, 15*time.Minute)
 		}
 		over := r.ends()
-		if len(r.batches) > 1 || r.batches[0].state != messages.Uncertain || !r.chance(3) {
+		if !r.again(over) {
 			return
 		}
-		time.Sleep(r.upTo(6 * time.Hour))
-		r.streams.mu.Lock()
-		resolved := r.streams.last[r.id] != over
-		r.streams.mu.Unlock()
-		if resolved {
-			return
+	}
+}
+
+// again has a request run once more, after a correction or by a person.
+func (r *sending) again(over uint64) bool {
+	if r.reopened++; r.reopened > 3 || !r.chance(3) {
+		return false
+	}
+	time.Sleep(r.upTo(6 * time.Hour))
+	r.streams.mu.Lock()
+	resolved := r.streams.last[r.id] != over
+	r.streams.mu.Unlock()
+	failed, open := true, false
+	for _, b := range r.batches {
+		failed = failed && b.state == messages.Refused
+		open = open || b.state == messages.Refused || b.state == messages.Uncertain && len(r.batches) == 1
+	}
+	if resolved || !open {
+		return false
+	}
+	by := messages.ByCorrection
+	if failed { // with other recipients, in another order, perhaps of another sender
+		size := 1 + r.random.IntN(3)
+		r.batches = r.newBatches(r.random, []int{size, size, 1}[r.random.IntN(3)])
+		r.from = modelSenders[r.random.IntN(3)]
+	} else {
+		by = "ann"
+		for _, b := range r.batches {
+			if b.state == messages.Refused || len(r.batches) == 1 {
+				b.state = ""
+			}
 		}
-		r.batches[0].state = ""
 		r.onUnknown = messages.OnUnknownReport
 	}
+	r.tallied("reopened by " + by)
+	r.put(messages.Send, messages.Reopened, r.id, &messages.ReopenedBody{Common: r.common(), By: by})
+	return true
+}
+
+func (m *model) tallied(what string) {
+	m.streams.mu.Lock()
+	defer m.streams.mu.Unlock()
+	m.tally[what]++
 }
 
 func (r *sending) recipients() (n int) {
@@ -265,6 +300,10 @@ func (r *sending) ends() uint64 {
 	r.put(messages.Send, state, r.id, o)
 	r.streams.mu.Lock()
 	defer r.streams.mu.Unlock()
+	r.model.sum(r.id).accepted = 0
+	if state == messages.Accepted {
+		r.model.sum(r.id).accepted = o.Accepted
+	}
 	return r.streams.last[r.id]
 }
 
@@ -281,15 +320,25 @@ func (m *model) newSending(id string, random *rand.Rand) *sending {
 	r := &sending{model: m, random: random, id: id, from: modelSenders[random.IntN(3)], away: m.days.dead}
 	r.onUnknown = []string{messages.OnUnknownReport, messages.OnUnknownReport, messages.OnUnknownReport,
 		messages.OnUnknownResend}[random.IntN(4)]
-	order, first := random.Perm(len(modelPeople)), 0
-	for number := range []int{1, 1, 2, 3}[random.IntN(4)] {
-		b := &sendingBatch{number: number + 1, first: first}
-		for range 1 + random.IntN(2) {
-			b.to = append(b.to, modelPeople[order[first]])
-			first++
-		}
-		r.batches = append(r.batches, b)
-	}
+	r.batches = r.newBatches(random, []int{1, 1, 2, 3}[random.IntN(4)])
 	r.giveUp = time.Now().Add(m.days.giveUp)
 	return r
+}
+
+// newBatches are some of the people, now and then one of them twice.
+func (m *model) newBatches(random *rand.Rand, n int) (all []*sendingBatch) {
+	order, first, next := random.Perm(len(modelPeople)), 0, 0
+	for number := range n {
+		b := &sendingBatch{number: number + 1, first: first}
+		for range 1 + random.IntN(2) {
+			b.to = append(b.to, modelPeople[order[next]])
+			if next++; random.IntN(8) == 0 {
+				local, domain, _ := strings.Cut(b.to[len(b.to)-1], "@")
+				b.to = append(b.to, strings.ToUpper(local)+"@"+domain)
+			}
+		}
+		first += len(b.to)
+		all = append(all, b)
+	}
+	return all
 }

@@ -66,6 +66,7 @@ type rowManners struct {
 	owed    time.Duration // some are counted in time and shown up to that late
 	kept    time.Duration // they are shown for that long; 0: for ever
 	opaque  bool          // some envelope_ids hold no time
+	untimed bool          // none holds one
 	retried bool          // rows change for days
 }
 
@@ -123,7 +124,7 @@ func (s *service) accept(at time.Time, c *realCall, request string, batch int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	envelope := fmt.Sprintf("%011x%07x", s.clock(at).UnixMilli(), s.random.IntN(1<<28))
-	if s.opaque && s.random.IntN(8) == 0 {
+	if s.opaque && (s.untimed || s.random.IntN(8) == 0) {
 		envelope = fmt.Sprintf("q-%d", s.random.Uint64())
 	}
 	for i, to := range c.to {
@@ -138,6 +139,13 @@ func (s *service) accept(at time.Time, c *realCall, request string, batch int) {
 		}
 		s.add(r)
 	}
+}
+
+// row is the row that has an id in one of its states.
+func (s *service) row(id string) *realRow {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.byID[id]
 }
 
 func (s *service) add(r *realRow) {

@@ -33,6 +33,8 @@ type model struct {
 	calls     map[string][]*realCall // by batch; guarded by streams.mu, as what follows is
 	published map[string]int         // events by the id of the row's state, or by their note
 	tally     map[string]int
+	places    map[string]map[string]bool // rows published at a place
+	sums      map[string]*requestSum
 	days      days
 	twins     sync.WaitGroup // requests that others caused
 	looks     []time.Time    // when a poller began to look, and when it ended
@@ -46,6 +48,7 @@ type days struct {
 	away     []time.Duration // of pollers
 	dead     time.Duration   // of workers, at most
 	crowded  bool            // others write to the recipients of a call meanwhile
+	alone    bool            // no other program writes to them
 	interval time.Duration
 	since    func() time.Time // when a first poller starts; nil: the whole log is published
 }
@@ -77,7 +80,7 @@ var modelKinds = map[string]func(m *model){
 	},
 	"clock": func(m *model) {
 		m.service.ahead = time.Duration(m.random.IntN(80_000)-40_000) * time.Millisecond
-		m.service.drift = float64(m.random.IntN(200)-100) / 1e6
+		m.service.drift = float64(m.random.IntN(200)-100) / 1e7
 		m.service.takes = []time.Duration{100 * time.Millisecond, 900 * time.Millisecond}[m.random.IntN(2)]
 		m.days.crowded = true
 	},
@@ -85,6 +88,10 @@ var modelKinds = map[string]func(m *model){
 		since := time.Duration(m.random.IntN(120)-60) * time.Minute
 		m.days.since = func() time.Time { return time.Now().Add(min(0, since)) }
 		m.service.ahead = time.Duration(m.random.IntN(600)-500) * time.Second
+	},
+	"untimed": func(m *model) { // each person has the row of a mail before the next mail, but nothing says when it was accepted
+		m.service.opaque, m.service.untimed, m.days.alone, m.service.late = true, true, true, 0
+		m.days.long, m.days.requests, m.days.interval = 4*24*time.Hour, 20, 10*time.Minute
 	},
 	"crowded": func(m *model) { m.days.crowded, m.service.opaque = true, m.random.IntN(2) == 0 },
 	"month": func(m *model) {
@@ -137,7 +144,8 @@ func newModel(t *testing.T, kind string, seed uint64) *model {
 		hash = hash*31 + uint64(c)
 	}
 	random := rand.New(rand.NewPCG(hash, seed))
-	m := &model{T: t, random: random, calls: map[string][]*realCall{}, published: map[string]int{}, tally: map[string]int{}}
+	m := &model{T: t, random: random, calls: map[string][]*realCall{}, published: map[string]int{}, tally: map[string]int{},
+		places: map[string]map[string]bool{}, sums: map[string]*requestSum{}}
 	m.streams = &streams{last: map[string]uint64{}, check: m.check, resolved: m.resolved}
 	m.service = &service{random: rand.New(rand.NewPCG(seed, hash)), byID: map[string]*realRow{},
 		serviceClock: serviceClock{time.Now(), time.Duration(random.IntN(800)-400) * time.Millisecond,
@@ -214,7 +222,7 @@ func (m *model) run() {
 func (m *model) foreign(random *rand.Rand, at time.Time) {
 	from := slices.Concat(modelSenders[:2], otherSenders, otherSenders)[random.IntN(6)]
 	to := fmt.Sprintf("p%d@elsewhere.test", random.IntN(30))
-	if random.IntN(3) == 0 {
+	if random.IntN(3) == 0 && !m.days.alone {
 		to = modelPeople[random.IntN(len(modelPeople))]
 	}
 	m.service.accept(at, &realCall{from: from, to: []string{to}}, "", 0)
