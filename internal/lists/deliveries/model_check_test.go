@@ -42,6 +42,8 @@ func (m *model) check(e messages.Event) {
 		case messages.MatchUnique:
 			m.unique(e.ID, b)
 			m.placed(e, b)
+		case messages.MatchAmbiguous:
+			m.ambiguous(b)
 		case messages.MatchNone:
 			m.none(b)
 		}
@@ -92,7 +94,7 @@ func (m *model) taken(r *realRow, id string) bool {
 // unique checks that a row of a call is not published as another request's, unless another program's has its place.
 func (m *model) unique(id string, b *messages.DeliveryBody) {
 	r := m.service.row(b.EventID)
-	if r.request != "" && r.request != id && !m.days.crowded && !m.taken(r, b.EventID) {
+	if r.request != "" && r.request != id && !m.days.crowded && !m.taken(r, b.EventID) && m.sender(r) {
 		m.fault("wrong request", "a row of %s is said to be of %s; %s", r.request, id, m.story(messages.BatchID(r.request, r.batch)))
 	}
 }
@@ -100,14 +102,43 @@ func (m *model) unique(id string, b *messages.DeliveryBody) {
 // none checks that nothing is known of the call of a row that is said to be of none.
 func (m *model) none(b *messages.DeliveryBody) {
 	r := m.service.row(b.EventID)
-	if r.request == "" || m.streams.events.Age > 0 || m.taken(r, b.EventID) {
-		return
+	if r.request != "" && m.streams.events.Age == 0 && !m.taken(r, b.EventID) && m.sender(r) {
+		m.fault("not found", "a row is said to be of no request; %s", m.story(messages.BatchID(r.request, r.batch)))
 	}
-	for _, c := range m.calls[messages.BatchID(r.request, r.batch)] {
-		if c.reached.Equal(r.accepted) && (c.from == "" || messages.KeyOf(c.from) == messages.KeyOf(r.From)) {
-			m.fault("not found", "a row is said to be of no request; %s", m.story(messages.BatchID(r.request, r.batch)))
+}
+
+// ambiguous checks that a row can be of a call that has no other row of the person, beside its own.
+func (m *model) ambiguous(b *messages.DeliveryBody) {
+	r := m.service.row(b.EventID)
+	for _, id := range b.Match.Candidates {
+		if id == r.request {
+			continue
+		}
+		calls, rows := 0, 0
+		for number := range 4 {
+			for n, c := range m.calls[messages.BatchID(id, number+1)] {
+				for i, to := range c.to {
+					if messages.KeyOf(to) != messages.KeyOf(r.of.to) && r.request != "" {
+						continue
+					}
+					if calls++; n == 0 {
+						rows += len(m.places[fmt.Sprintf("%s %d.%d", id, number+1, c.first+i)])
+					}
+				}
+			}
+		}
+		if rows < calls {
+			return
 		}
 	}
+	m.fault("ambiguous of one", "a row of %q has the candidates %q, and the others have their rows", r.request, b.Match.Candidates)
+}
+
+// sender reports whether a row has the sender of its call: the service may write another, for bounces.
+func (m *model) sender(r *realRow) bool {
+	return slices.ContainsFunc(m.calls[messages.BatchID(r.request, r.batch)], func(c *realCall) bool {
+		return c.reached.Equal(r.accepted) && (c.from == "" || messages.KeyOf(c.from) == messages.KeyOf(r.From))
+	})
 }
 
 // summedUp checks that requests whose recipients all have a final row have their final summary.
