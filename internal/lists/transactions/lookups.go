@@ -29,7 +29,7 @@ type LookUps struct {
 	Open func(ctx context.Context, op messages.Operation, state messages.State, from uint64, since time.Time) (history.Pending, error)
 	// Publish has records published: the sweeper's Publish. After an error they are looked up again.
 	Publish func(ctx context.Context, rows []sweep.Row[Record]) error
-	// Leads, if set, waits until this poller leads: the sweeper's Leads. The error is ctx's.
+	// Leads waits until this poller leads: the sweeper's Leads. The error is ctx's.
 	Leads func(ctx context.Context) error
 	// ReadLately, if set, reports whether the list was read lately as far back as a time, by its own dates.
 	ReadLately func(at time.Time) bool
@@ -42,7 +42,7 @@ type LookUps struct {
 
 // Run works until ctx ends. What is open is read from the events.
 func (l *LookUps) Run(ctx context.Context) {
-	if l.leads(ctx) != nil {
+	if l.Leads(ctx) != nil {
 		return
 	}
 	var both sync.WaitGroup
@@ -60,13 +60,6 @@ func (l *LookUps) Run(ctx context.Context) {
 	both.Wait()
 }
 
-func (l *LookUps) leads(ctx context.Context) error {
-	if l.Leads == nil {
-		return nil
-	}
-	return l.Leads(ctx)
-}
-
 func (l *LookUps) looks(what string, by messages.TransactionBy, op messages.Operation, state messages.State,
 	look func(ctx context.Context, o history.Pending, before, age time.Duration) (bool, error)) *mandates.FollowUp {
 	return &mandates.FollowUp{What: what, Policy: l.Policy, Logger: l.Logger,
@@ -74,7 +67,7 @@ func (l *LookUps) looks(what string, by messages.TransactionBy, op messages.Oper
 			return l.Open(ctx, op, state, from, since)
 		},
 		Look: func(ctx context.Context, o history.Pending, before, age time.Duration) (looked bool, err error) {
-			if err := l.leads(ctx); err != nil {
+			if err := l.Leads(ctx); err != nil {
 				return false, err
 			}
 			return look(ctx, o, before, age)
