@@ -91,7 +91,7 @@ type fact struct {
 // take records an event of the mail consumer. Without an unreadable one a match can be less certain, but not wrong.
 func (l *Log) take(record Record) {
 	parts := strings.Split(record.Subject, ".")
-	if len(parts) < 4 {
+	if len(parts) < 4 || !messages.IsID(parts[3]) {
 		return
 	}
 	op, state, id, number := messages.Operation(parts[0]+"."+parts[1]), messages.State(parts[2]), parts[3], 0
