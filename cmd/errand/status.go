@@ -116,6 +116,8 @@ func programRows(programs []bus.ProgramStatus, now time.Time) (rows [][]cell) {
 	for _, p := range programs {
 		state := cell{"ready", green}
 		switch {
+		case p.Standby && len(p.Faults) == 0:
+			state = cell{"standby", green}
 		case len(p.Faults) > 0:
 			state = cell{"not ready: " + strings.Join(p.Faults, "; "), red}
 		case len(p.Holds) > 0:

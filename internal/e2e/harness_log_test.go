@@ -3,6 +3,7 @@ package e2e
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -68,13 +69,29 @@ func (l *sendingLog) show(r *trackedRow, state messages.State) {
 		"delivered": map[bool]int{true: 1}[delivered], "status": map[string]any{"delivered": delivered, "response": reply}})
 }
 
-// caughtUp waits until p has swept its list twice from now on: what it has not published then
+// caughtUp waits until p has swept its list twice from now on, or is a standby: what it has not published then
 // it never will, and what it publishes twice it has published twice.
 func (in *installation) caughtUp(p *process) {
 	in.t.Helper()
 	sweeps := func() int { return strings.Count(p.output.String(), `"message":"sweep: done"`) }
 	from := sweeps()
-	in.until("two more sweeps", time.Minute, func() bool { return sweeps() >= from+3 }) // one was under way
+	in.until("two more sweeps", time.Minute, func() bool { return sweeps() >= from+3 || p.standby() }) // one was under way
+}
+
+// standby reports whether the process is ready, and says that another replica leads.
+func (p *process) standby() bool { return p.says(http.StatusOK, "standby")() }
+
+// untilLeads waits until a poller has taken the leadership, and fails if that takes longer than the next one may be away.
+func (in *installation) untilLeads(p *process, within time.Duration) {
+	in.t.Helper()
+	began := time.Now()
+	in.until("it to lead", time.Minute, func() bool {
+		said := p.output.String()
+		return strings.LastIndex(said, "sweep: leads") > strings.LastIndex(said, "sweep: standby")
+	})
+	took := time.Since(began)
+	in.t.Logf("it leads after %v", took.Round(100*time.Millisecond))
+	errorIf(in.t, took > within, "it leads after %v, want %v", took, within)
 }
 
 // wantEnd lets pollers catch up and end, and one that knows them by their events alone read

@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -55,6 +56,7 @@ func TestAStoppedPollerPublishesNothingTwice(t *testing.T) {
 			l.deliver(100)
 			l.add(20)
 			other := l.start("log-poller")
+			l.untilLeads(other, takeover)
 			l.caughtUp(other)
 			stopped.resume()
 			l.caughtUp(stopped)
@@ -63,6 +65,64 @@ func TestAStoppedPollerPublishesNothingTwice(t *testing.T) {
 			l.wantEnd(stopped)
 		})
 	}
+}
+
+// takeover is the time within which a standby leads, once the leader is gone.
+const takeover = 15 * time.Second
+
+// A standby is ready and reads nothing: calls do not double. It takes over when the leader hands over, stands still or is
+// killed; one that goes on after it stood still is a standby, and publishes nothing.
+func TestAStandbyReadsNothingUntilItLeads(t *testing.T) {
+	l := installLog(t, 30)
+	l.add(100)
+	first := l.start("log-poller")
+	l.untilLeads(first, takeover)
+	l.caughtUp(first)
+	reads := func(p *process) (n float64) {
+		_, metrics := p.get("/metrics")
+		for line := range strings.Lines(metrics) {
+			if strings.HasPrefix(line, "errand_upstream_call_duration_seconds_count{call=\"logs\"") {
+				count, err := strconv.ParseFloat(line[strings.LastIndex(line, " ")+1:len(line)-1], 64)
+				must(t, err)
+				n += count
+			}
+		}
+		return n
+	}
+	standsBy := func(p *process) {
+		t.Helper()
+		l.until("it to stand by", takeover, p.standby)
+		_, metrics := p.get("/metrics")
+		errorIf(t, !strings.Contains(metrics, "errand_poller_leads 0"), "a standby's metric says that it leads")
+	}
+	second := l.start("log-poller")
+	standsBy(second)
+	before := reads(first)
+	l.caughtUp(first)
+	errorIf(t, reads(first) == before || reads(second) != 0, "the leader has read %v pages, the standby %v", reads(first), reads(second))
+
+	l.add(10)
+	first.stop(time.Minute)
+	l.untilLeads(second, 5*time.Second)
+	l.caughtUp(second)
+	third := l.start("log-poller")
+	standsBy(third)
+
+	second.pause()
+	l.add(10)
+	l.untilLeads(third, takeover)
+	l.caughtUp(third)
+	second.resume()
+	standsBy(second)
+	pages := reads(second)
+	l.caughtUp(third)
+	equal(t, "pages that the one that was paused has read since it stands by", reads(second), pages)
+
+	third.kill()
+	l.add(10)
+	l.untilLeads(second, takeover)
+	l.wantEnd(second)
+	equal(t, "takeovers", l.count("mail.log.turn"), 4) // one for each leader: the last poller of all stood by
 }
 
 // Of two pollers one after the other is paused, at a random time, while the
@@ -79,8 +139,10 @@ func TestTwoPollersPausedInTurnPublishNothingTwice(t *testing.T) {
 		still.pause()
 		l.add(30)
 		l.deliver(150)
+		l.untilLeads(other, takeover)
 		l.caughtUp(other)
 		still.resume()
+		l.caughtUp(still)
 	}
 	l.wantEnd(pollers...)
 }
@@ -101,7 +163,9 @@ func TestTheOtherPollerGoesOnWhenOneIsKilled(t *testing.T) {
 		killed := time.Now()
 		l.add(20)
 		l.until("the other one to publish all", time.Minute, func() bool { return l.count("mail.delivery.*.*") >= len(l.rows) })
-		t.Logf("the other one has published what came after %v", time.Since(killed))
+		took := time.Since(killed)
+		t.Logf("the other one has published what came after %v", took)
+		errorIf(t, took > takeover, "the other one took %v", took)
 		pollers[n%2] = l.start("log-poller")
 		l.caughtUp(pollers[n%2])
 	}
@@ -187,7 +251,7 @@ func TestReportsOnRequestsSurviveEveryCrashOfThePoller(t *testing.T) {
 				p.start("log-poller", "ERRAND_FAILPOINT="+at).wantKilled()
 			}
 			last, l := p.start("log-poller"), &sendingLog{installation: p.installation}
-			l.caughtUp(last) // alone: who loses the turn looks for those that are overdue a minute later
+			l.caughtUp(last)
 			beside := p.start("log-poller")
 			l.caughtUp(beside)
 			last.stop(time.Minute)

@@ -32,6 +32,7 @@ type readiness struct {
 	checks   []func() string
 	notes    []func() string
 	paused   string // which queues are, and until when
+	standby  bool   // another replica of the poller leads
 	holds    []operationHold
 }
 
@@ -87,11 +88,28 @@ func (r *readiness) pauses(which string) {
 	r.paused = which
 }
 
+// leads stores whether this replica of a poller leads, or is a standby.
+func (r *readiness) leads(yes bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.standby = !yes
+}
+
+// isStandby reports whether another replica of the poller leads.
+func (r *readiness) isStandby() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.standby
+}
+
 // says is what /readyz answers while the program can work.
 func (r *readiness) says() string {
 	lines := append([]string{"ready"}, r.noted()...)
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.standby {
+		lines[0] = "ready, standby: another replica leads"
+	}
 	return strings.TrimSpace(strings.Join(append(lines, r.paused), "\n"))
 }
 
@@ -218,7 +236,8 @@ const adminPage = `<!doctype html>
 func (r *runtime) status() bus.ProgramStatus {
 	host, _ := os.Hostname() // "" says as little as a wrong one
 	s := bus.ProgramStatus{Program: r.name, Host: host, Version: Version(), Started: messages.Time{Time: r.started},
-		Faults: append([]string{}, r.ready.others()...), Holds: []bus.Hold{}, Notes: r.ready.noted(), Duplicates: r.metrics.transactions.twice()}
+		Faults: append([]string{}, r.ready.others()...), Holds: []bus.Hold{}, Notes: r.ready.noted(),
+		Duplicates: r.metrics.transactions.twice(), Standby: r.ready.isStandby()}
 	if !r.onDemand { // the next call shows whether it is stored now
 		s.NotStored = map[string]string{}
 		for stream, why := range r.publisher.Faults() {

@@ -62,6 +62,7 @@ func (p *LogPoller) Run(ctx context.Context) error {
 	}
 	calls.reload.secrets = p.reloader(api)
 	r.metrics.ofDeliveries()
+	r.metrics.ofPoller(&r.ready)
 
 	store := sink.New(r.js, r.publisher, "/errand/log-poller")
 	log := deliveries.New(deliveries.Config{Read: api.LogPage, Store: store, Requests: store,
@@ -83,6 +84,7 @@ func (p *LogPoller) Run(ctx context.Context) error {
 		return ""
 	})
 	s := &sweep.Sweeper[mail.Entry]{List: log, Sink: log, Policy: p.policy(), Logger: r.log, Lag: r.metrics.readThrough,
+		Leading:  r.ready.leads,
 		Settings: sweep.Settings{Name: "email service (logs)", Interval: p.Interval, Limit: p.Limit, Overlap: p.Overlap, Since: since}}
 	r.ready.add(s.Fault)
 	return r.work(ctx, p.ShutdownGrace, r.poll(s.Run))

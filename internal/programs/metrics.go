@@ -124,6 +124,13 @@ func (m *metrics) lag(name, help string) prometheus.Collector {
 	})
 }
 
+// ofPoller registers whether a poller leads; until it does, it is a standby.
+func (m *metrics) ofPoller(ready *readiness) {
+	ready.leads(false)
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "errand_poller_leads",
+		Help: "1 while this replica reads its list and publishes, 0 of a standby."}, func() float64 { return oneIf(!ready.isStandby()) }))
+}
+
 // readThrough records that a complete sweep began this long ago.
 func (m *metrics) readThrough(ago time.Duration) { m.readSince.Store(time.Now().Add(-ago).UnixNano()) }
 

@@ -58,6 +58,7 @@ func (p *TransactionPoller) Run(ctx context.Context) error {
 	}
 	calls.reload.secrets = p.reloader(api)
 	r.metrics.ofTransactions()
+	r.metrics.ofPoller(&r.ready)
 
 	store := sink.NewTransactions(r.js, r.publisher, "/errand/transaction-poller")
 	read := func(ctx context.Context, number int) (mandate.Page, error) {
@@ -68,6 +69,7 @@ func (p *TransactionPoller) Run(ctx context.Context) error {
 	list := transactions.New(transactions.Config{Read: read, Store: store, Enrollments: store, Times: times,
 		WithoutPayer: p.EventPayerData == "none", Published: r.metrics.transactions.published, Duplicate: r.duplicate, Last: store.Last})
 	s := &sweep.Sweeper[transactions.Record]{List: list, Sink: list, Policy: p.policy(), Logger: r.log, Lag: r.metrics.readThrough,
+		Leading: r.ready.leads,
 		Settings: sweep.Settings{Name: "mandate service (transactions)", Interval: p.Interval, Limit: perPage, Overlap: overlap,
 			RoundEvery: p.FullInterval, Recent: recent, Pace: p.Rate}}
 	lookUps := &transactions.LookUps{List: list, Upstream: api, Policy: p.policy(), Open: store.Open, Logger: r.log,

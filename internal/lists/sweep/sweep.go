@@ -122,7 +122,7 @@ func (s *Sweeper[T]) begin() *run[T] {
 }
 
 func (s *Sweeper[T]) leads(yes bool) {
-	s.Logger.Info().Bool("leads", yes).Msg("sweep: leadership")
+	s.Logger.Info().Msg(map[bool]string{true: "sweep: leads", false: "sweep: standby"}[yes])
 	if s.Leading != nil {
 		s.Leading(yes)
 	}
@@ -167,8 +167,13 @@ func (r *run[T]) sweeps(ctx context.Context) error {
 		}
 		var wait time.Duration
 		if err == nil {
-			if failures >= maxFailures { // it had resigned
+			switch {
+			case failures >= maxFailures: // it had resigned
 				err = r.leadAgain(ctx)
+			case stored == 0: // one that was stopped, as a machine is, does not see otherwise that another one leads
+				if led, asking := r.Sink.Led(ctx); asking == nil && led {
+					err = ErrLed
+				}
 			}
 			failures = 0
 			r.setFault("")
