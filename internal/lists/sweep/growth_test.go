@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -38,6 +39,7 @@ type growing struct {
 	fixed   int  // rows of each page; 0: as many as requested
 	noTotal bool // pages do not say how long the list is
 	keep    int  // rows that are listed; 0: all
+	final   bool // new rows do not change
 	fails   float64
 	late    float64
 }
@@ -58,7 +60,7 @@ func (g *growing) grow() {
 			if g.random.Float64() < g.late {
 				r.late, r.created = true, g.last.Add(-time.Duration(g.random.IntN(120))*time.Second)
 			}
-			if g.random.IntN(6) == 0 {
+			if !g.final && g.random.IntN(6) == 0 {
 				r.changed = g.last.Add(time.Duration(g.random.IntN(120)) * time.Second)
 			}
 			g.rows = append(g.rows, r)
@@ -183,11 +185,7 @@ func growth(t *testing.T, seed uint64) {
 			}
 		}
 	}
-	sweeper := func(d *sink) *Sweeper[int] {
-		return &Sweeper[int]{List: g, Sink: d, Policy: retry.Policy{First: 200 * time.Millisecond, Max: 2 * time.Second, Tries: 2},
-			Logger:   logger,
-			Settings: Settings{Name: "list", Interval: 10 * time.Second, Limit: limit, Overlap: 3 * time.Minute}}
-	}
+	sweeper := func(d *sink) *Sweeper[int] { return g.sweeper(d, limit, logger) }
 	for time.Since(g.began) < quiet {
 		ctx, stop := context.WithTimeout(t.Context(), time.Duration(3+random.IntN(30))*time.Second)
 		var all sync.WaitGroup
@@ -253,6 +251,86 @@ func growth(t *testing.T, seed uint64) {
 		t.Log(fmt.Sprintf("order %d, limit %d, fixed %d, %v a call, %.0f rows a second, bursts %t, keep %d, fails %v, no total %t", g.order, limit,
 			g.fixed, g.latency, steady, bursts, g.keep, g.fails, g.noTotal))
 	}
+}
+
+func (g *growing) sweeper(d *sink, limit int, logger zerolog.Logger) *Sweeper[int] {
+	return &Sweeper[int]{List: g, Sink: d, Policy: retry.Policy{First: 200 * time.Millisecond, Max: 2 * time.Second, Tries: 2}, Logger: logger,
+		Settings: Settings{Name: "list", Interval: 10 * time.Second, Limit: limit, Overlap: 3 * time.Minute}}
+}
+
+// run sweeps for a while, and returns how late each row's last state was published, in order; what was not is as late as it is now.
+func (g *growing) run(t *testing.T, limit int, d time.Duration, of func(growingRow) time.Time) (late []time.Duration) {
+	ctx, stop := context.WithTimeout(t.Context(), d)
+	defer stop()
+	s := &store{told: map[ID]int{}}
+	k := &sink{store: s, stop: stop}
+	k.onMark = func(m Mark) {
+		if len(g.rows) > 200_000 || t.Failed() {
+			return // it would take too long
+		}
+		if n := g.hidden(s, m.CompleteThrough); n > 0 {
+			t.Errorf("a mark covers %d rows that are not published", n)
+		}
+	}
+	if err := g.sweeper(k, limit, zerolog.Nop()).Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	at := map[ID]time.Time{}
+	for _, e := range s.events {
+		at[e.ID] = e.At
+	}
+	for n, r := range g.rows {
+		if since := of(r); since.After(g.began) {
+			published, ok := at[g.row(n, time.Now()).ID]
+			if !ok {
+				published = time.Now()
+			}
+			late = append(late, published.Sub(since))
+		}
+	}
+	slices.Sort(late)
+	t.Logf("%d rows: the median is published after %v, the last after %v", len(late), late[len(late)/2], late[len(late)-1])
+	return late
+}
+
+// Rows that come faster than the service answers are published within seconds, and the mark covers what is published.
+func TestRowsOfAFastListArePublishedInTime(t *testing.T) {
+	for _, c := range []struct {
+		rate    float64
+		latency time.Duration
+		longest time.Duration
+	}{{500, 90 * time.Millisecond, 10 * time.Second}, {150, 200 * time.Millisecond, 10 * time.Second}, {588, 90 * time.Millisecond, 12 * time.Second}} {
+		t.Run(fmt.Sprint(c.rate, c.latency), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := &growing{random: rand.New(rand.NewPCG(1, 1)), order: NewestFirst, began: time.Now(), last: time.Now(), latency: c.latency, final: true}
+				g.rate = func(time.Duration) float64 { return c.rate }
+				late := g.run(t, 100, inshort.Choose(t, 5*time.Minute, time.Minute), func(r growingRow) time.Time { return r.created })
+				if last := late[len(late)-1]; last > c.longest {
+					t.Errorf("a row was published after %v, want %v at most", last, c.longest)
+				}
+			})
+		})
+	}
+}
+
+// In a log of ten days the end of a deferred mail is published within minutes, wherever its row is.
+func TestARowThatChangesIsFoundWhereItIs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := &growing{random: rand.New(rand.NewPCG(1, 1)), order: NewestFirst, began: time.Now(), last: time.Now(), latency: 5 * time.Millisecond, final: true}
+		g.rate = func(time.Duration) float64 { return 1 }
+		hours := inshort.Choose(t, 8, 2)
+		g.rows = make([]growingRow, inshort.Choose(t, 864_000, 86_400))
+		for i := range g.rows {
+			g.rows[i].created = g.began.Add(time.Duration(i-len(g.rows)) * time.Second)
+			if age := g.began.Sub(g.rows[i].created); age < 12*time.Hour && i%86 == 0 {
+				g.rows[i].changed = g.began.Add(time.Duration(g.random.Int64N(int64(hours) * int64(time.Hour))))
+			}
+		}
+		late := g.run(t, 100, time.Duration(hours)*time.Hour+time.Hour, func(r growingRow) time.Time { return r.changed })
+		if late[len(late)/2] > 10*time.Minute || late[len(late)-1] > time.Hour {
+			t.Error("want ten minutes, and an hour at most")
+		}
+	})
 }
 
 // lookUp publishes the newest page again and again, as somebody who looks its rows up.

@@ -201,12 +201,13 @@ func (r *run[T]) sweeps(ctx context.Context) error {
 	}
 }
 
-// idlePause is the pause after a sweep that published some events and took so long. It doubles up to Interval while idle.
+// idlePause is the pause after a sweep that published some events and took so long: there is none while rows come faster
+// than they are read. It doubles up to Interval while idle.
 func (s *Sweeper[T]) idlePause(before time.Duration, published int, took time.Duration) time.Duration {
 	if published > 0 {
-		return min(max(retry.SweepMin, took), s.Interval)
+		return min(max(0, retry.SweepMin-took), s.Interval)
 	}
-	return min(2*before, s.Interval)
+	return min(max(2*before, retry.SweepMin), s.Interval)
 }
 
 // failed logs a failed sweep and returns the pause after it. While the account is refused, each sweep's first read is the

@@ -198,6 +198,25 @@ func TestWhatHasAgedOutIsNotPublishedAgain(t *testing.T) {
 	}
 }
 
+// When events are kept for longer than before, rows whose events are gone still count as published; so they do when events
+// are kept for less long.
+func TestAnotherAgeOfEventsPublishesNothingAgain(t *testing.T) {
+	inWorld(t, 300, func(w *world) {
+		w.sweeper.Interval = 10 * time.Minute
+		day := func(n int) {
+			for range n {
+				w.change(func() { w.add(4) })
+				w.run(24 * time.Hour)
+			}
+		}
+		for _, age := range []time.Duration{48 * time.Hour, 30 * 24 * time.Hour, 24 * time.Hour, 10 * 24 * time.Hour} {
+			w.age = age
+			day(3)
+		}
+		w.check(time.Time{})
+	})
+}
+
 func TestADeferredRowsEndIsPublishedDaysLater(t *testing.T) {
 	inWorld(t, 33, func(w *world) {
 		w.run(time.Minute)

@@ -16,6 +16,8 @@ type walk struct {
 	from  int      // index of the first row of the page that was read last
 	last  []uint64 // keys of the last page that joined
 	total int      // of that page
+	grown int      // by how many rows the list grew between two pages, at least
+	most  int      // pages that it may have grown by: none once rows were not where they would have moved to
 	count counts
 	state state
 
@@ -51,7 +53,9 @@ type window struct{ page, limit int }
 func (v window) from() int { return (v.page - 1) * v.limit }
 func (v window) to() int   { return v.page * v.limit }
 
-func newWalk(limit int) walk { return walk{asked: window{1, limit}, shape: shape{size: limit}} }
+func newWalk(limit int) walk {
+	return walk{asked: window{1, limit}, shape: shape{size: limit}, most: 1}
+}
 
 // resume goes on where another walk had arrived. What was before is not read again, so it is never whole.
 func (w *walk) resume(end int) { w.end, w.skipped, w.asked.page = end, true, end/w.size+1 }
@@ -97,6 +101,7 @@ func (w *walk) take(keys []uint64, total, limit int) {
 	case n == 0 && w.count.lost == 0, joined && !first && endAlike(keys, w.last):
 		w.count.still++
 	case (n == 0 || !joined) && w.count.lost < maxLost:
+		w.most = 0
 		w.lookBack(total)
 		return
 	case n == 0: // where the page was looked for that joins the last one
@@ -108,6 +113,11 @@ func (w *walk) take(keys []uint64, total, limit int) {
 		}
 		w.end, w.last, w.strict, w.count.still, w.count.lost = from+n, keys, false, 0, 0
 	}
+	grown := max(0, total-w.total)
+	if w.total == 0 || total == 0 {
+		grown = 0
+	}
+	w.grown = min(grown, 2*w.grown+n/4, w.most*n)
 	gone := 0
 	if joined && !first && !shown && total > 0 {
 		gone = max(0, w.total-total)
@@ -184,7 +194,7 @@ func (w *walk) onward() {
 		return
 	}
 	if w.overlaps() {
-		w.asked = w.with(max(w.end-1, 0))
+		w.asked = w.with(max(w.end-1, 0) + w.grown*9/10) // the last row will have moved so far by then
 		return
 	}
 	w.asked = window{w.end/w.size + 1, w.size}
