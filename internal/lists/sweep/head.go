@@ -48,11 +48,13 @@ func (r *run[T]) head(ctx context.Context) error {
 		if pages++; pages == 1 || forward {
 			through, r.state.Total = later(through, newest), h.total
 		}
-		for _, key := range keys {
-			delete(left, key)
+		if h.count.lost == 0 { // or rows are missing before this page
+			for _, key := range keys {
+				delete(left, key)
+			}
 		}
 		switch {
-		case forward:
+		case forward, h.count.lost > 0:
 			return false
 		case !anchored:
 			return !r.firstRead() // the rest is left to the scan

@@ -53,6 +53,9 @@ func (p *publisher[T]) relearn(ctx context.Context, err error, try int) error {
 
 // leadAgain leads again, and learns what was published meanwhile.
 func (p *publisher[T]) leadAgain(ctx context.Context) error {
+	if err := p.readKept(ctx); err != nil { // before anything is stored
+		return err
+	}
 	if err := p.sink.Lead(ctx); err != nil {
 		return fmt.Errorf("sweep: lead: %w", err)
 	}
@@ -61,9 +64,6 @@ func (p *publisher[T]) leadAgain(ctx context.Context) error {
 
 // learn learns what was published.
 func (p *publisher[T]) learn(ctx context.Context) error {
-	if err := p.readKept(ctx); err != nil {
-		return err
-	}
 	for s, err := range p.sink.Learn(ctx) {
 		if err != nil {
 			return fmt.Errorf("sweep: learn published events: %w", err)

@@ -137,7 +137,7 @@ func (r *run[T]) standBy(ctx context.Context) error {
 				return nil
 			}
 		} else if err == nil {
-			if err = r.learn(ctx); err == nil {
+			if err = r.follows(ctx); err == nil {
 				failures = 0
 				r.setFault("")
 			}
@@ -151,6 +151,14 @@ func (r *run[T]) standBy(ctx context.Context) error {
 		}
 		r.pause(ctx, wait, func([]Row[T]) error { return ErrLed })
 	}
+}
+
+// follows learns what the one that leads published.
+func (r *run[T]) follows(ctx context.Context) error {
+	if err := r.readKept(ctx); err != nil {
+		return err
+	}
+	return r.learn(ctx)
 }
 
 // sweeps sweeps until ctx ends, or another sweeper leads, or all must be learned again.
