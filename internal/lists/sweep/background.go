@@ -161,7 +161,7 @@ func (r *run[T]) ended(of *reading) {
 	switch {
 	case of.state == whole:
 		r.short = 0
-	case of.found > 0, of.skipped:
+	case of.found > 0, of.resumed:
 		r.short = 0
 		return
 	default:

@@ -9,12 +9,13 @@ import (
 type reading struct {
 	walk
 	Reading
-	first  []uint64 // keys of its first page
-	oldest time.Time
-	isCut  bool  // it ended before the end of the list
-	found  int   // states that it found
-	rows   trend // whether rows become newer or older, one by one
-	pages  trend // whether pages do, by their rows' median: a single row may come late
+	first   []uint64 // keys of its first page
+	oldest  time.Time
+	isCut   bool  // it ended before the end of the list
+	resumed bool  // or rows of it could not be stored: it is not complete, whatever it finds
+	found   int   // states that it found
+	rows    trend // whether rows become newer or older, one by one
+	pages   trend // whether pages do, by their rows' median: a single row may come late
 }
 
 // Reading is a complete reading of the list, or of its newer part.

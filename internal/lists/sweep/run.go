@@ -66,6 +66,7 @@ func (r *run[T]) lead(ctx context.Context) error {
 	if m.Scanned > 0 {
 		r.scan, r.scanAt = r.newReading(time.Time{}), now
 		r.scan.resume(m.Scanned)
+		r.scan.resumed = true
 	}
 	return nil
 }
@@ -202,6 +203,6 @@ func (r *run[T]) fail() {
 		r.scan = nil
 	}
 	if r.scan != nil {
-		r.scan.skipped = true
+		r.scan.skipped, r.scan.resumed = true, true
 	}
 }
