@@ -35,18 +35,20 @@ var kinds = map[messages.Operation]messages.TransactionKind{
 	messages.Application: messages.ApplicationKind, messages.Deduction: messages.DeductionKind}
 
 // read reads a record; what cannot be read is left out. One without an id, or not an object, is known by its bytes. Its state is
-// the codes of transaction and mandate, or their wording where they have none: labels may be changed or translated.
+// the codes of transaction and mandate, or their wording where they have none: labels may be changed or translated. A deduction
+// does not change when its mandate does.
 func read(raw json.RawMessage, times *mandates.Times) Record {
 	r := mandates.ReadRecord(raw)
 	out := Record{Kind: messages.Application, Raw: raw, At: timeOf(r.CreatedAt, times), kind: strings.ToLower(r.Type),
 		Status:        cmp.Or(messages.StatusToken(r.Description, json.Number(r.Status)), messages.Unknown),
 		MandateStatus: messages.StatusToken(r.MandateDescription, json.Number(r.MandateStatus)), Order: cmp.Or(r.MandateOrder, r.Order)}
+	mandate := cmp.Or(r.MandateStatus, string(out.MandateStatus))
 	if r.Deduction() {
-		out.Kind = messages.Deduction
+		out.Kind, mandate = messages.Deduction, ""
 	}
 	name := string(out.Kind) + "\x00" + cmp.Or(r.ID, string(raw))
 	out.key = hash(name)
-	out.state = hash(name + "\x00" + cmp.Or(r.Status, string(out.Status)) + "\x00" + cmp.Or(r.MandateStatus, string(out.MandateStatus)))
+	out.state = hash(name + "\x00" + cmp.Or(r.Status, string(out.Status)) + "\x00" + mandate)
 	if r.MandateOrder != "" {
 		out.names = append(out.names, r.MandateOrder)
 	}
