@@ -303,7 +303,11 @@ func TestRowsOfAFastListArePublishedInTime(t *testing.T) {
 		rate    float64
 		latency time.Duration
 		longest time.Duration
-	}{{500, 90 * time.Millisecond, 5 * time.Second}, {150, 200 * time.Millisecond, 5 * time.Second}, {588, 90 * time.Millisecond, 5 * time.Second}} {
+	}{
+		{500, 90 * time.Millisecond, 5 * time.Second},
+		{150, 200 * time.Millisecond, 5 * time.Second},
+		{588, 90 * time.Millisecond, 5 * time.Second},
+	} {
 		t.Run(fmt.Sprint(c.rate, c.latency), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				g := newGrowing(NewestFirst, 1, c.latency)

@@ -134,7 +134,7 @@ func TestALongListThatIsReadSeldomIsReadWholly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &longList{rows: 90_000, every: 10 * time.Second, began: time.Now(), read: make([]bool, 900), open: true}
 		s := &Sweeper[int]{List: l, Sink: &counter{}, Policy: retry.Policy{First: 200 * time.Millisecond, Max: 10 * time.Second, Tries: 5},
-			Logger:   zerolog.Nop(),
+			Logger: zerolog.Nop(),
 			Settings: Settings{Name: "list", Interval: 30 * time.Second, Limit: 100, Overlap: 15 * time.Minute,
 				Recent: time.Hour, RoundEvery: 3 * time.Hour, Pace: 1}}
 		l.slow = 500 * time.Millisecond // as with two calls a second

@@ -17,8 +17,9 @@ type run[T any] struct {
 	state  Mark // how far the list is known
 	marked Mark // as it was stored last
 	anchored
-	told int // events stored before the last mark
-	seen sight
+	told  int  // events stored before the last mark
+	tried bool // it could read the list
+	seen  sight
 }
 
 // sight is what one sweep has seen.
@@ -129,7 +130,7 @@ func (r *run[T]) finish(ctx context.Context) error {
 	}
 	if r.markIsDue(now) {
 		failpoint.Here(failpoint.BeforeMark)
-		if err := r.again(ctx, func(ctx context.Context) error { return r.Sink.Mark(ctx, r.state) }); err != nil {
+		if err := r.again(ctx, func() error { return r.Sink.Mark(context.WithoutCancel(ctx), r.state) }); err != nil {
 			return err
 		}
 		failpoint.Here(failpoint.AfterMark)
@@ -142,7 +143,7 @@ func (r *run[T]) finish(ctx context.Context) error {
 	}
 	r.Logger.Debug().Int("new", r.stored-r.seen.stored).Int("total", r.state.Total).
 		Time("complete_through", r.state.CompleteThrough).Msg("sweep: done")
-	return r.again(ctx, func(ctx context.Context) error {
+	return r.again(ctx, func() error {
 		return r.Sink.Swept(ctx, Swept{CompleteThrough: r.state.CompleteThrough, ReadAt: r.complete})
 	})
 }
@@ -167,9 +168,9 @@ func (r *run[T]) markIsDue(now time.Time) bool {
 }
 
 // again calls store until nothing is in its way but another sweeper.
-func (r *run[T]) again(ctx context.Context, store func(context.Context) error) error {
+func (r *run[T]) again(ctx context.Context, store func() error) error {
 	for try := 1; ; try++ {
-		err := store(context.WithoutCancel(ctx))
+		err := store()
 		if err == nil {
 			return nil
 		}

@@ -153,8 +153,14 @@ func (r *run[T]) standBy(ctx context.Context) error {
 	}
 }
 
-// follows learns what the one that leads published.
+// follows learns what the one that leads published. At its start it looks whether it could read the list itself.
 func (r *run[T]) follows(ctx context.Context) error {
+	if !r.tried {
+		if _, err := r.page(ctx, window{1, r.Limit}); err != nil {
+			return err
+		}
+		r.tried = true
+	}
 	if err := r.readKept(ctx); err != nil {
 		return err
 	}
@@ -174,15 +180,16 @@ func (r *run[T]) sweeps(ctx context.Context) error {
 			return cmp.Or(err, context.Cause(ctx))
 		}
 		var wait time.Duration
-		if err == nil {
-			switch {
-			case failures >= maxFailures: // it had resigned
-				err = r.leadAgain(ctx)
-			case stored == 0: // one that was stopped, as a machine is, does not see otherwise that another one leads
-				if led, asking := r.Sink.Led(ctx); asking == nil && led {
-					err = ErrLed
-				}
+		switch {
+		case err != nil:
+			failures++
+			if wait = r.failed(err, failures); failures >= maxFailures {
+				r.Sink.Resign() // another sweeper may be able to
 			}
+		case failures >= maxFailures: // it had resigned
+			err = r.leadAgain(ctx)
+			fallthrough
+		default:
 			failures = 0
 			r.setFault("")
 			if r.Lag != nil {
@@ -190,17 +197,13 @@ func (r *run[T]) sweeps(ctx context.Context) error {
 			}
 			idle = r.idlePause(idle, stored, time.Since(began))
 			wait = r.untilNext(idle, time.Since(began))
-		} else {
-			failures++
-			wait = r.failed(err, failures)
-			if err = nil; failures >= maxFailures { // another sweeper may be able to
-				r.Sink.Resign()
-				if led, asking := r.Sink.Led(ctx); asking == nil && led {
-					err = ErrLed
-				}
+		}
+		if stored == 0 && !errors.Is(err, ErrLed) { // nothing else shows that another one leads
+			if led, asking := r.Sink.Led(ctx); asking == nil && led {
+				return ErrLed
 			}
 		}
-		if err == nil {
+		if !errors.Is(err, ErrReset) && !errors.Is(err, ErrLed) {
 			err = r.pause(ctx, wait, func(rows []Row[T]) error { return r.extra(ctx, rows) })
 		}
 		if errors.Is(err, ErrReset) || errors.Is(err, ErrLed) {
