@@ -2,10 +2,11 @@ package deliveries
 
 import (
 	"cmp"
-	"errand/pkg/messages"
 	"iter"
 	"math"
 	"slices"
+
+	"errand/pkg/messages"
 )
 
 // table finds the index of an entry by its hash. It holds nothing else: a quarter of what a map takes.
@@ -127,15 +128,16 @@ func (g *generation) withAddress(address messages.Key, r row) iter.Seq[uint32] {
 
 // near yields the recipients of calls that were made before a row, from the latest on.
 func (g *generation) near(b *busy, r row, yield func(uint32) bool) {
+	skew := r.skew()
 	at, from := r.accepted, r.accepted-g.longest-maxLateness
 	if at == 0 {
 		at, from = r.created, r.created-g.longest-maxQueueTime.Milliseconds()
 	}
 	if at == 0 {
-		at, from = math.MaxInt64-maxSkew, 0
+		at, from = math.MaxInt64-skew, 0
 	}
 	settled := 0
-	for i := after(b.calls, at+maxSkew) - 1; i >= 0 && b.calls[i].at >= from-maxSkew && yield(b.calls[i].recipient); i-- {
+	for i := after(b.calls, at+skew) - 1; i >= 0 && b.calls[i].at >= from-skew && yield(b.calls[i].recipient); i-- {
 		if g.isSettled(b.calls[i].recipient) {
 			settled++
 		}

@@ -21,6 +21,8 @@ type found struct {
 const (
 	// maxSkew is how far the upstream's clock may be off for a match, when it was measured.
 	maxSkew = int64(2 * time.Second / time.Millisecond)
+	// driftTime is the time in which an unset clock gains or loses one part of it at most: 100 ppm.
+	driftTime = 10_000
 	// maxLateness is how long after its end a call may still be accepted whose fate is unknown.
 	maxLateness = int64(15 * time.Minute / time.Millisecond)
 	// maxQueueTime is the maximum time from acceptance to a row: mail servers give up after five days (RFC 5321).
@@ -56,7 +58,7 @@ func (x *calls) match(r row) found {
 
 func foundAt(g *generation, i uint32, exact bool) found {
 	f := found{place: g.placeOf(i), in: g, at: i}
-	f.Confidence, f.Batch = messages.MatchUnique, f.place.batch
+	f.Confidence, f.Batch = messages.MatchUnique, f.batch
 	if exact {
 		f.Confidence = messages.MatchExact
 	}
@@ -137,14 +139,15 @@ func (c *candidates) add(g *generation, i uint32, r row) {
 
 // holds reports whether a row may be of a call; inside: the message was accepted during it.
 func (s span) holds(r row) (may, inside bool) {
-	at, until := r.accepted, s.end()+maxSkew
+	skew := r.skew()
+	at, until := r.accepted, s.end()+skew
 	if s.open {
 		until = s.end() + maxLateness
 	}
 	if at == 0 {
 		at, until = r.created, s.end()+maxQueueTime.Milliseconds()
 	}
-	return at == 0 || s.begin-maxSkew <= at && at <= until, r.accepted != 0 && s.begin <= at && at <= s.end() // 0: of no known time
+	return at == 0 || s.begin-skew <= at && at <= until, r.accepted != 0 && s.begin <= at && at <= s.end() // 0: of no known time
 }
 
 // maxCandidates is the maximum number of candidates in an event.

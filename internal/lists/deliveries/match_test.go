@@ -267,6 +267,25 @@ func TestARowMatchesTheCallThatItIsNear(t *testing.T) {
 	}
 }
 
+// The clock may have been off by less, or by more, when a row was made that is published hours
+// later: it is certainly of a call only if even so it can be of no other one.
+func TestARowThatIsPublishedLateMayBeOfACallSecondsBefore(t *testing.T) {
+	x := &calls{}
+	for i, id := range []string{"earlier", "later"} {
+		begin := start.Add(time.Duration(i) * 3 * time.Second)
+		x.add(call{request: id, batch: 1, begin: begin, end: begin.Add(time.Second)}, []messages.Key{key(1)})
+		x.close(id, 1, begin.Add(time.Second), accepted)
+	}
+	for after, want := range map[time.Duration]messages.Confidence{
+		time.Minute: messages.MatchExact, time.Hour: messages.MatchExact, 10 * time.Hour: messages.MatchAmbiguous,
+	} {
+		r := row{to: one(key(1)), accepted: ms(start.Add(3500 * time.Millisecond)), seen: ms(start.Add(after))}
+		if got := x.match(r); got.Confidence != want {
+			t.Errorf("published after %v: %s, want %s", after, got.Confidence, want)
+		}
+	}
+}
+
 // Outcomes are read after all calls: the outcome of an earlier call must not close a later one.
 func TestAnOutcomeClosesItsOwnCall(t *testing.T) {
 	x := &calls{}

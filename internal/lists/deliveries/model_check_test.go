@@ -118,7 +118,7 @@ func (m *model) ambiguous(b *messages.DeliveryBody) {
 		for number := range 4 {
 			for n, c := range m.calls[messages.BatchID(id, number+1)] {
 				for i, to := range c.to {
-					if messages.KeyOf(to) != messages.KeyOf(r.of.to) && r.request != "" {
+					if messages.KeyOf(to) != messages.KeyOf(r.to) && r.request != "" {
 						continue
 					}
 					if calls++; n == 0 {

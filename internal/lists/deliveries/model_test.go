@@ -80,7 +80,7 @@ var modelKinds = map[string]func(m *model){
 	},
 	"clock": func(m *model) {
 		m.service.ahead = time.Duration(m.random.IntN(80_000)-40_000) * time.Millisecond
-		m.service.drift = float64(m.random.IntN(200)-100) / 1e7
+		m.service.drift = float64(m.random.IntN(200)-100) / 1e6
 		m.service.takes = []time.Duration{100 * time.Millisecond, 900 * time.Millisecond}[m.random.IntN(2)]
 		m.days.crowded = true
 	},

@@ -1,6 +1,7 @@
 package deliveries
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -112,7 +113,13 @@ type row struct {
 	to, from party
 	accepted int64 // when the upstream accepted the message
 	created  int64 // when the row was created
+	seen     int64 // when it was read
 	id       uint64
+}
+
+// skew is how far off the upstream's clock may have been when the row was made, by what was measured when it was read.
+func (r row) skew() int64 {
+	return maxSkew + max(0, r.seen-cmp.Or(r.accepted, r.created, r.seen))/driftTime
 }
 
 // party is the keys of an address that a record of a call may have: messages.KeyOf, and the secrets'; 0 where there are
@@ -138,7 +145,7 @@ func (p party) keys() []messages.Key {
 
 // rowOf reads a row seen now. offset is how far the upstream's clock is ahead; too large a one says nothing about times.
 func rowOf(e mail.Entry, now time.Time, offset time.Duration) row {
-	r := row{to: party{plain: messages.KeyOf(e.To)}, from: party{plain: messages.KeyOf(e.From)}}
+	r := row{to: party{plain: messages.KeyOf(e.To)}, from: party{plain: messages.KeyOf(e.From)}, seen: now.UnixMilli()}
 	if wrong(offset) {
 		return r
 	}

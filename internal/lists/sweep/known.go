@@ -40,8 +40,6 @@ const watchOpen = 5 * 24 * time.Hour
 // short is what is kept of an ID: its second half.
 func (id ID) short() uint64 { return binary.BigEndian.Uint64(id[8:]) }
 
-func (k *known) empty() bool { return len(k.recent)+len(k.sealed) == 0 }
-
 func (k *known) has(id ID) bool {
 	short := id.short()
 	if _, ok := k.recent[short]; ok {

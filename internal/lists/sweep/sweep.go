@@ -149,7 +149,7 @@ func (r *run[T]) standBy(ctx context.Context) error {
 		if err != nil && !errors.Is(err, ErrLed) {
 			wait = r.failed(err, failures)
 		}
-		r.pause(ctx, wait, func([]Row[T]) error { return ErrLed })
+		_ = r.pause(ctx, wait, func([]Row[T]) error { return ErrLed })
 	}
 }
 

@@ -354,7 +354,7 @@ func TestSeveralPagesAreStoredAtOnce(t *testing.T) {
 func (w *world) published(r *row, state int) {
 	w.store.mu.Lock()
 	defer w.store.mu.Unlock()
-	w.store.leader++
+	w.leader++
 	w.events = append(w.events, Stored{r.id(state), time.Now()})
 	w.told[r.id(state)]++
 }
