@@ -2,12 +2,16 @@ package e2e
 
 import (
 	"bytes"
+	"flag"
+	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"errand/internal/bus"
 	"errand/internal/sandbox"
 	"errand/pkg/messages"
 )
@@ -54,6 +58,46 @@ func TestALogThatMisbehavesIsPublishedOnceAndCompletely(t *testing.T) {
 			})
 		})
 	}
+}
+
+var fastMails = flag.Int("fast.mails", 5, "messages to 1,000 that go out while the log is read, one each 1.7 s")
+
+// Messages to 1,000 go out one after the other, and a page of 100 rows takes 90 ms: nearly 600 rows a second. Each is
+// published within seconds, and the watermark covers none that is not.
+func TestRowsOfAFastLogArePublishedWithinSeconds(t *testing.T) {
+	in := install(t, "POLL_LIMIT=100")
+	in.fault(sandbox.Fault{Operation: "logs", Kind: sandbox.Delay, Delay: sandbox.Duration(90 * time.Millisecond)})
+	in.untilReady(in.start("log-poller"))
+	in.untilReady(in.start("mail-consumer"))
+	for i := range *fastMails {
+		in.publish("mail.send.requested", message(fmt.Sprint("m", i), 1000))
+		time.Sleep(1700 * time.Millisecond)
+	}
+	in.until("every row to be published", 2*time.Minute, in.published("mail.delivery.delivered.*", 1000**fastMails))
+	in.until("a watermark that covers them", 30*time.Second, func() bool {
+		var covered messages.Watermark
+		last, err := in.stream(bus.MailDeliveries).GetLastMsgForSubject(t.Context(), "mail.log.watermark")
+		return err == nil && messages.DecodeEvent(last.Data, &covered) == nil && covered.TotalRecord == 1000**fastMails
+	})
+	var delays []time.Duration
+	marks, through, covered := in.events("mail.log.watermark"), time.Time{}, 0
+	for _, e := range in.events("mail.delivery.delivered.*") {
+		for ; len(marks) > 0 && marks[0].Sequence < e.Sequence; marks = marks[1:] {
+			through = decode[messages.Watermark](t, marks[0]).CompleteThrough.Time
+		}
+		b := decode[struct {
+			At    messages.Time
+			Entry struct {
+				CreatedAt messages.Time `json:"created_at"`
+			}
+		}](t, e)
+		if delays = append(delays, b.At.Sub(b.Entry.CreatedAt.Time)); !b.Entry.CreatedAt.After(through) {
+			covered++
+		}
+	}
+	slices.Sort(delays)
+	t.Logf("%d rows: the median is published after %v, the last after %v", len(delays), delays[len(delays)/2], delays[len(delays)-1])
+	errorIf(t, covered > 0, "%d rows were published after a watermark that covers them", covered)
 }
 
 // still is a line to the upstream on which one answer, as old as it will be, is not handed
