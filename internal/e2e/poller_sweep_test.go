@@ -69,9 +69,10 @@ func TestRowsOfAFastLogArePublishedWithinSeconds(t *testing.T) {
 	in.fault(sandbox.Fault{Operation: "logs", Kind: sandbox.Delay, Delay: sandbox.Duration(90 * time.Millisecond)})
 	in.untilReady(in.start("log-poller"))
 	in.untilReady(in.start("mail-consumer"))
+	every := time.Tick(1700 * time.Millisecond)
 	for i := range *fastMails {
 		in.publish("mail.send.requested", message(fmt.Sprint("m", i), 1000))
-		time.Sleep(1700 * time.Millisecond)
+		<-every
 	}
 	in.until("every row to be published", 2*time.Minute, in.published("mail.delivery.delivered.*", 1000**fastMails))
 	in.until("a watermark that covers them", 30*time.Second, func() bool {
