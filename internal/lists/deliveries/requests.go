@@ -6,8 +6,6 @@ import (
 	"hash/maphash"
 	"iter"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"errand/pkg/messages"
@@ -90,13 +88,10 @@ type fact struct {
 
 // take records an event of the mail consumer. Without an unreadable one a match can be less certain, but not wrong.
 func (l *Log) take(record Record) {
-	parts := strings.Split(record.Subject, ".")
-	if len(parts) < 4 || !messages.IsID(parts[3]) {
+	subject := messages.ParseSubject(record.Subject)
+	op, state, id, number := subject.Operation, subject.State, subject.ID, subject.Batch
+	if !messages.IsID(id) {
 		return
-	}
-	op, state, id, number := messages.Operation(parts[0]+"."+parts[1]), messages.State(parts[2]), parts[3], 0
-	if len(parts) == 5 {
-		number, _ = strconv.Atoi(parts[4])
 	}
 	if op == messages.Log && state == messages.Sent && number > 0 {
 		var b messages.SentBody
