@@ -319,7 +319,6 @@ func TestLinesShowTheMainFields(t *testing.T) {
 			"03:04:05.006  mail.delivery.summary       a             accepted=3 recipients=3 delivered=0 bounced=1 queued=2"},
 		{"mail.delivery.summary.a", `{"recipients":1,"accepted":1,"delivered":1,"deferred":0,"bounced":0,"unknown":0,"queued":0,"final":true}`,
 			"03:04:05.006  mail.delivery.summary       a             accepted=1 recipients=1 delivered=1 final=true"},
-		{"mail.delivery.overdue.a", `{"batch":1,"recipient":0}`, "03:04:05.006  mail.delivery.overdue       a             batch=1 recipient=0"},
 		{"mail.send.failed.\x1b[2J", `{"message":"\u001b[31mred"}`,
 			"03:04:05.006  mail.send.failed            \uFFFD[2J          message=\" [31mred\""},
 		{"mail.send.failed.b", `no json`, "03:04:05.006  mail.send.failed            b             7 bytes"},

@@ -223,21 +223,21 @@ func (p *past) row(row map[string]any) {
 }
 
 // A poller dies before, while and after it publishes what the log says of requests, once and
-// again; another one publishes the rest, and a third one beside it: each summary, resolution
-// and recipient that is overdue is published, and once.
+// again; another one publishes the rest, and a third one beside it: each summary and
+// resolution is published, and once.
 func TestReportsOnRequestsSurviveEveryCrashOfThePoller(t *testing.T) {
 	failpointBuild.programs(t)
-	const rows, mark, reports = 5, 1, 4 // two that are overdue, two summaries at least
+	const rows, mark, reports = 5, 1, 2 // two summaries at least
 	die := []string{"before mark", "after mark", "before publish report", "after publish report", "before publish resolved",
 		"after publish resolved",
 		"before publish resolved, before publish report", "after publish resolved, after publish report"}
 	for n := 1; n <= reports; n++ {
 		die = append(die, fmt.Sprint("publishing@", rows+mark+n))
 	}
-	die = append(die, fmt.Sprint("publishing@", rows+mark+2, ", publishing@2"))
+	die = append(die, fmt.Sprint("publishing@", rows+mark+1, ", publishing@1"))
 	for _, deaths := range die {
 		t.Run(deaths, func(t *testing.T) {
-			p := &past{installation: installWith(t, failpointBuild, "POLL_INTERVAL=300ms", "OVERDUE_AFTER=1h"), at: time.Now().Add(-2 * time.Hour)}
+			p := &past{installation: installWith(t, failpointBuild, "POLL_INTERVAL=300ms"), at: time.Now().Add(-2 * time.Hour)}
 			p.shrinkDuplicateWindow()
 			p.readBefore(p.at.Add(-time.Hour))
 			p.message("seen", messages.Accepted, 2)
@@ -266,12 +266,6 @@ func (p *past) wantReports() {
 	}
 	r := decode[messages.SendResolved](p.t, p.wantOne("mail.send.resolved.*"))
 	errorIf(p.t, r.RequestID != "taken" || r.Outcome != messages.Accepted, "%s is resolved as %s", r.RequestID, r.Outcome)
-	overdue := map[string]int{}
-	for _, e := range p.events("mail.delivery.overdue.*") {
-		overdue[e.Subject+" "+e.Header.Get("Errand-Recipient")]++
-	}
-	errorIf(p.t, len(overdue) != 2 || overdue["mail.delivery.overdue.silent 1.0"] != 1 || overdue["mail.delivery.overdue.silent 1.1"] != 1,
-		"overdue: %v", overdue)
 	// One a minute at most: of the others the next one is not due yet.
 	s := decode[messages.SummaryBody](p.t, p.wantOne("mail.delivery.summary.seen"))
 	errorIf(p.t, !s.Final || s.Delivered != 2, "summary: %s", counts(s))

@@ -166,10 +166,9 @@ func TestAmbiguousRowsResolveNothing(t *testing.T) {
 	})
 }
 
-// Recipients that were accepted and never got a row are reported as overdue, each once and
-// not before it is time, and after three days the summary is final as it is. Pollers
+// Of recipients that were accepted and never got a row, after three days the summary is final as it is. Pollers
 // run around those hours only: hours of one cost seconds, since it asks so often.
-func TestAcceptedRecipientsWithoutARowAreOverdueOnceAndTheSummaryEnds(t *testing.T) {
+func TestTheSummaryOfRecipientsWithoutARowEnds(t *testing.T) {
 	full(t)
 	inBubble(t, func(t *testing.T, b *bubble) {
 		b.set(func(s *sandbox.Settings) { s.LogSpread = sandbox.Duration(1000 * time.Hour) })
@@ -178,24 +177,10 @@ func TestAcceptedRecipientsWithoutARowAreOverdueOnceAndTheSummaryEnds(t *testing
 		between := func(from, to time.Duration) {
 			time.Sleep(time.Until(sent.Add(from)))
 			p := b.poller()
-			p.Interval, p.OverdueAfter = time.Minute, 6*time.Hour
+			p.Interval = time.Minute
 			b.run(p, to-from, nil)
 		}
-		overdue := func() []event { return b.events("mail.delivery.overdue.slow") }
 		between(0, 10*time.Minute)
-		between(5*time.Hour+40*time.Minute, 5*time.Hour+59*time.Minute)
-		equal(t, "recipients are overdue before the log is known for six hours", len(overdue()), 0)
-		between(6*time.Hour, 6*time.Hour+31*time.Minute)
-		between(6*time.Hour+32*time.Minute, 6*time.Hour+42*time.Minute)
-		got := map[string]int{}
-		for _, e := range overdue() {
-			got[e.Header.Get("Errand-Recipient")]++
-			body := decode[messages.OverdueBody](t, e)
-			errorIf(t, body.CompleteThrough.Sub(body.AcceptedAt.Time) < 6*time.Hour, "overdue too early: %s", e.Raw)
-		}
-		if diff := cmp.Diff(map[string]int{"1.1": 1, "1.2": 1}, got); diff != "" {
-			t.Errorf("overdue (-want +got):\n%s", diff)
-		}
 		want := []string{"3 of 3: 1 delivered, 0 deferred, 0 bounced, 0 unknown, 2 queued, final false"}
 		between(71*time.Hour+30*time.Minute, 71*time.Hour+55*time.Minute)
 		if diff := cmp.Diff(want, b.summaries("slow")); diff != "" {
@@ -207,7 +192,6 @@ func TestAcceptedRecipientsWithoutARowAreOverdueOnceAndTheSummaryEnds(t *testing
 			diff := cmp.Diff(want, b.summaries("slow"))
 			errorIf(t, diff != "", "summaries (-want +got):\n%s", diff)
 		}
-		equal(t, "overdue events in the end", len(overdue()), 2)
 	})
 }
 
@@ -216,7 +200,7 @@ func TestAcceptedRecipientsWithoutARowAreOverdueOnceAndTheSummaryEnds(t *testing
 func TestTheExamplesOfDeliveriesAreBodies(t *testing.T) {
 	text, err := os.ReadFile("../../docs/use/deliveries.md")
 	must(t, err)
-	bodies := []any{&messages.DeliveryBody{}, &messages.SummaryBody{}, &messages.OverdueBody{}, &messages.SendResolved{},
+	bodies := []any{&messages.DeliveryBody{}, &messages.SummaryBody{}, &messages.SendResolved{},
 		&messages.Watermark{}}
 	examples := strings.Split(string(text), "```json\n")[1:]
 	fatalIf(t, len(examples) != len(bodies), "%d examples, want %d", len(examples), len(bodies))

@@ -25,10 +25,9 @@ type LogPoller struct {
 	Limit    int           `env:"POLL_LIMIT" default:"100" help:"Rows to request per page." group:"program"`
 	Overlap  time.Duration `env:"POLL_OVERLAP" default:"15m" help:"How far back from the newest row the log is read again once a minute, for rows that were late or have changed. All else is read again slowly, a page a second." group:"program"`
 
-	Since        string        `env:"POLL_SINCE" help:"How far back the first start publishes the log: a time (2026-01-31T00:00:00Z) or a duration (72h). Default: the whole log." group:"program"`
-	Recipients   int           `env:"POLL_RECIPIENTS" default:"10000000" help:"Maximum number of recipients of the last six days to keep for matching rows to requests. A mail to one takes 180 bytes, a recipient of a list 40. Beyond it the oldest are forgotten; 0 for no limit." group:"program"`
-	ReportAfter  time.Duration `env:"REPORT_AFTER" default:"72h" help:"How long after the outcome of a request its summary is final, whatever is still queued." group:"program"`
-	OverdueAfter time.Duration `env:"OVERDUE_AFTER" default:"0s" help:"How long after acceptance a recipient without a row is reported as overdue; 0 for never." group:"program"`
+	Since       string        `env:"POLL_SINCE" help:"How far back the first start publishes the log: a time (2026-01-31T00:00:00Z) or a duration (72h). Default: the whole log." group:"program"`
+	Recipients  int           `env:"POLL_RECIPIENTS" default:"10000000" help:"Maximum number of recipients of the last six days to keep for matching rows to requests. A mail to one takes 180 bytes, a recipient of a list 40. Beyond it the oldest are forgotten; 0 for no limit." group:"program"`
+	ReportAfter time.Duration `env:"REPORT_AFTER" default:"72h" help:"How long after the outcome of a request its summary is final, whatever is still queued." group:"program"`
 }
 
 // Run works until ctx ends and the page under way is published.
@@ -41,9 +40,7 @@ func (p *LogPoller) Run(ctx context.Context) error {
 		invalidIf(p.Limit < 1 || p.Limit > 10_000, "POLL_LIMIT", "must be 1 to 10000"),
 		invalidIf(p.Overlap < 0, "POLL_OVERLAP", "must not be negative"),
 		invalidIf(p.Recipients < 0, "POLL_RECIPIENTS", "must not be negative"),
-		invalidIf(p.ReportAfter <= 0, "REPORT_AFTER", "must be positive (for example 72h)"),
-		// A log is never complete up to now: with zero, messages would be sent twice.
-		invalidIf(p.OverdueAfter < 0, "OVERDUE_AFTER", "must not be negative")); err != nil {
+		invalidIf(p.ReportAfter <= 0, "REPORT_AFTER", "must be positive (for example 72h)")); err != nil {
 		return err
 	}
 
@@ -66,7 +63,7 @@ func (p *LogPoller) Run(ctx context.Context) error {
 
 	store := sink.New(r.js, r.publisher, "/errand/log-poller")
 	log := deliveries.New(deliveries.Config{Read: api.LogPage, Store: store, Requests: store,
-		Recipients: p.Recipients, ReportAfter: p.ReportAfter, OverdueAfter: p.OverdueAfter,
+		Recipients: p.Recipients, ReportAfter: p.ReportAfter,
 		Secrets:   deliveries.Secrets{Known: secrets, Plain: warnOnce(r.log)},
 		Published: r.metrics.delivered, Matched: r.metrics.match,
 		Full: func(kept int) {

@@ -18,7 +18,6 @@ func TestSettingsOfThePollerThatCannotWorkAreRefusedByName(t *testing.T) {
 		{"POLL_OVERLAP", "-1s", true}, {"POLL_OVERLAP", "0s", false},
 		{"POLL_RECIPIENTS", "-1", true}, {"POLL_RECIPIENTS", "0", false},
 		{"REPORT_AFTER", "0s", true}, {"REPORT_AFTER", "-1h", true}, {"REPORT_AFTER", "1s", false},
-		{"OVERDUE_AFTER", "-1h", true}, {"OVERDUE_AFTER", "0s", false}, {"OVERDUE_AFTER", "6h", false},
 		{"POLL_SINCE", "yesterday", true}, {"POLL_SINCE", "-72h", true}, {"POLL_SINCE", "0s", true},
 		{"POLL_SINCE", "72h", false}, {"POLL_SINCE", "2026-01-31T00:00:00Z", false},
 	} {

@@ -97,7 +97,6 @@ func (m *metrics) ofHold(op messages.Operation, h *hold.Hold) {
 }
 
 func (m *metrics) ofDeliveries() {
-	m.deliveries.WithLabelValues(string(messages.Overdue)) // begins at zero, so that the first one is an increase
 	m.calls.WithLabelValues("logs", string(clients.Success))
 	m.registry.MustRegister(m.deliveries, m.matched, m.lag("errand_poll_lag_seconds",
 		"Time since the beginning of the last complete sweep of the sending log, or since the start; it grows during a sweep."))

@@ -78,7 +78,6 @@ var events = slices.Concat(
 		{messages.Unknown, 2, row("", messages.SMTP{})},
 		{messages.Summary, 3, &messages.SummaryBody{Recipients: 2500, Accepted: 2500, Delivered: 2400, Deferred: 10, Bounced: 60, Queued: 30,
 			CompleteThrough: at(3600)}},
-		{messages.Overdue, 3, &messages.OverdueBody{Batch: 2, Recipient: 1700, AcceptedAt: at(0), CompleteThrough: at(3600)}},
 		{messages.Erased, 0, &messages.ErasedBody{EventID: "9f2c4a2fac3a1f4f"}},
 	}),
 	of(messages.Application, signup, []stated{

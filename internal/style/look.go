@@ -14,7 +14,7 @@ const (
 var looks = map[string]Look{
 	"succeeded": Good, "accepted": Good, "listed": Good, "reported": Good, "delivered": Good, "approved": Good,
 	"failed": Bad, "refused": Bad, "bounced": Bad,
-	"uncertain": Doubt, "partial": Doubt, "unknown": Doubt, "overdue": Doubt,
+	"uncertain": Doubt, "partial": Doubt, "unknown": Doubt,
 	"queued": Wait, "requested": Wait, "started": Wait, "deferred": Wait, "reopened": Wait, "page": Wait,
 }
 

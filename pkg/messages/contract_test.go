@@ -39,7 +39,6 @@ func TestSubjectsAreThoseOfTheContract(t *testing.T) {
 		{Delivery.Subject(Bounced, "m"), "mail.delivery.bounced.m"},
 		{Delivery.Subject(Unknown, "m"), "mail.delivery.unknown.m"},
 		{Delivery.Subject(Summary, "m"), "mail.delivery.summary.m"},
-		{Delivery.Subject(Overdue, "m"), "mail.delivery.overdue.m"},
 		{Log.Subject(Marked, ""), "mail.log.watermark"},
 		{Log.Subject(Sent, BatchID("m", 1)), "mail.log.sent.m.1"},
 		{Enroll.Filter("a-1"), "mandate.enroll.*.a-1"},
@@ -55,7 +54,7 @@ func TestSubjectsAreThoseOfTheContract(t *testing.T) {
 func TestFinalStatesAreThoseOfTheContract(t *testing.T) {
 	states := []State{
 		Started, Deferred, Succeeded, Failed, Uncertain, Resolved, Accepted, Partial, Refused,
-		Page, Listed, Reported, Delivered, Bounced, Unknown, Marked, Sent, Summary, Overdue, Reopened, "requested", "",
+		Page, Listed, Reported, Delivered, Bounced, Unknown, Marked, Sent, Summary, Reopened, "requested", "",
 	}
 	finals := map[Operation][]State{
 		Enroll:       {"succeeded", "failed", "uncertain", "resolved"},
@@ -115,7 +114,6 @@ var bodyFields = []struct {
 	{&SendResolved{}, "outcome by evidence fingerprint |"},
 	{&EnrollResolved{}, "outcome by order_number evidence fingerprint |"},
 	{&SummaryBody{}, "recipients accepted delivered deferred bounced unknown queued final complete_through |"},
-	{&OverdueBody{}, "batch recipient accepted_at complete_through |"},
 	{&Watermark{}, "complete_through total_record new by | since scanned anchor"},
 }
 

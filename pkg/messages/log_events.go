@@ -122,16 +122,6 @@ type SummaryBody struct {
 	CompleteThrough Time `json:"complete_through"`
 }
 
-// OverdueBody is the body of mail.delivery.overdue.<id>: a recipient was accepted and
-// has no row. It is known by its place in the request; addresses are not kept.
-type OverdueBody struct {
-	Common
-	Batch           int  `json:"batch"`     // from 1
-	Recipient       int  `json:"recipient"` // index into the request's recipients, from 0: valid ones, without duplicates
-	AcceptedAt      Time `json:"accepted_at"`
-	CompleteThrough Time `json:"complete_through"`
-}
-
 // Watermark is the body of mail.log.watermark: every log entry up to a time has
 // been published.
 type Watermark struct {

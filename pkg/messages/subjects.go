@@ -69,7 +69,7 @@ func BatchID(id string, n int) string { return id + "." + strconv.Itoa(n) }
 type State string
 
 // The states. Those of a delivery are Delivered, Deferred, Bounced and Unknown; its
-// request has Summary and Overdue. Marked and Sent are events of the log, Sent for the
+// request has Summary. Marked and Sent are events of the log, Sent for the
 // programs alone. Erased is what stays of a request, a batch or a
 // delivery whose data was erased.
 const (
@@ -92,7 +92,6 @@ const (
 	Marked    State = "watermark"
 	Sent      State = "sent"
 	Summary   State = "summary"
-	Overdue   State = "overdue"
 	Erased    State = "erased"
 	Received  State = "received"
 	Requested State = "requested" // of a request itself, which is not an event

@@ -533,8 +533,6 @@ func TestAlertsSpeakWhenTheyShould(t *testing.T) {
 		{"ErrandCallbacksForeign", "among others", []string{`errand_callbacks_total{` + taker + `, status="404"} 0+9x30`,
 			`errand_callbacks_total{` + taker + `, status="200"} 0x20 1x10`}, false},
 		{"ErrandCallbacksRefused", "guesses of the token", []string{`errand_callbacks_total{` + taker + `, status="404"} 0+9x30`}, false},
-		{"ErrandOverdue", "the first one", []string{`errand_deliveries_total{` + poller + `, status="overdue"} 0x28 1 1`}, true},
-		{"ErrandOverdue", "bounces only", []string{`errand_deliveries_total{` + poller + `, status="bounced"} 0+1x30`}, false},
 		{"ErrandRecipientsFull", "nine tenths", []string{`errand_poller_recipients{` + poller + `} 90x30`,
 			`errand_poller_recipients_limit{` + poller + `} 100x30`}, true},
 		{"ErrandRecipientsFull", "no limit", []string{`errand_poller_recipients{` + poller + `} 90x30`,

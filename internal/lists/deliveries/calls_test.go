@@ -134,28 +134,13 @@ func TestABatchHasTheRowsOfAllItsCalls(t *testing.T) {
 	}
 }
 
-// A recipient that was accepted once stays accepted, whatever the fate of another call.
-func TestOnlyRecipientsThatWereAcceptedAreSilent(t *testing.T) {
-	silent := func(x *calls, before time.Duration) (all []string) {
-		for p, at := range x.silent(start.Add(before)) {
-			all = append(all, fmt.Sprintf("%s.%d.%d after %v", p.request, p.batch, p.recipient, at.Sub(start)))
-		}
-		return all
-	}
+// A batch that was accepted once stays accepted, whatever the fate of another call.
+func TestABatchThatWasAcceptedStaysAccepted(t *testing.T) {
 	x := &calls{}
 	for n, fate := range []fate{open, accepted, repeated, partly, refused} {
 		id := fmt.Sprint("r", n)
 		add(x, id, 1, 0, time.Minute, 1)
 		x.close(id, 1, start.Add(time.Second), fate)
-	}
-	if got, want := silent(x, time.Hour), []string{"r1.1.0 after 1s", "r2.1.0 after 1s"}; !slices.Equal(got, want) {
-		t.Errorf("silent: %q, want %q", got, want)
-	}
-	if got := silent(x, time.Second); got != nil {
-		t.Errorf("silent at once: %q", got)
-	}
-	for range x.silent(start.Add(time.Hour)) { // one is enough
-		break
 	}
 	for n, fate := range []fate{refused, open} {
 		id := fmt.Sprint("again", n)
@@ -164,24 +149,16 @@ func TestOnlyRecipientsThatWereAcceptedAreSilent(t *testing.T) {
 		add(x, id, 1, time.Minute, 2*time.Minute)
 		x.close(id, 1, start.Add(61*time.Second), fate)
 	}
-	add(x, "forged", 1, 0, time.Minute, 1)
-	x.close("forged", 1, start.Add(time.Second), accepted)
-	x.close("forged", 1, start.Add(time.Second), refused)
-	want := []string{"r1.1.0 after 1s", "r2.1.0 after 1s", "again0.1.0 after 1s", "again1.1.0 after 1m1s"}
-	if got := silent(x, time.Hour); !slices.Equal(got, want) {
-		t.Errorf("silent: %q, want %q", got, want)
+	for id, want := range map[string]bool{"r0": false, "r1": true, "r2": true, "r3": false, "r4": false, "again0": true, "again1": true} {
+		if g, b, _ := x.findBatch(id, 1); g.batches[b].accepted != want {
+			t.Errorf("%s is accepted: %t, want %t", id, !want, want)
+		}
 	}
-	x.observe(place{"r1", 1, 0}, 1, bounced, true)
-	x.markOverdue(place{"r1", 1, 0}) // learned again
-	if e := stateAt(x, place{"r1", 1, 0}); e.status != bounced {
-		t.Errorf("it is %d, want %d", e.status, bounced)
-	}
-	x.markOverdue(place{"r2", 1, 0})
-	x.markOverdue(place{"r2", 2, 0})
-	x.observe(place{"r2", 1, 0}, 2, unknown, true)
-	if got := silent(x, time.Hour); !slices.Equal(got, want[2:]) {
-		t.Errorf("silent: %q, want %q", got, want[2:])
-	}
+}
+
+func TestWhatAnEventSaysIsItsStatus(t *testing.T) {
+	x := &calls{}
+	add(x, "r2", 1, 0, time.Minute, 1)
 	if x.observe(place{"r2", 2, 0}, 3, delivered, true) {
 		t.Error("a recipient of an unknown batch was observed")
 	}

@@ -4,7 +4,7 @@
 //
 //	Requests ─► calls by recipient ─┐
 //	Page ─► rows ─► Publish: match ─┴─► mail.delivery.<status>
-//	Swept ─► mail.delivery.overdue and .summary, mail.send.resolved
+//	Swept ─► mail.delivery.summary, mail.send.resolved
 //
 //	deliveries.go  the log as the list and the sink of a sweeper
 //	row.go         a row: its identity, state, times and event; reply.go reads the reply in it
@@ -14,7 +14,7 @@
 //	match.go       a row's call, by the times of clock.go
 //	note.go        learns from events, whichever poller published them
 //	resolve.go     requests of unknown fate that rows prove to have been sent
-//	report.go      summaries, and overdue recipients
+//	report.go      summaries
 //	erase.go       forgets people who were erased
 //
 // Only match.go decides whose a row is, and only an exact match may prove anything.
@@ -53,13 +53,12 @@ type Store interface {
 
 // Config is what a Log needs. Read, Store and Requests are required.
 type Config struct {
-	Read         func(ctx context.Context, page, limit int) (mail.LogPage, error)
-	Store        Store
-	Requests     Requests
-	Recipients   int           // maximum number of recipients to keep; 0 means no limit
-	ReportAfter  time.Duration // when the summary of a request is final in any case
-	OverdueAfter time.Duration // when an accepted recipient without a row is overdue; 0 means never
-	Secrets      Secrets
+	Read        func(ctx context.Context, page, limit int) (mail.LogPage, error)
+	Store       Store
+	Requests    Requests
+	Recipients  int           // maximum number of recipients to keep; 0 means no limit
+	ReportAfter time.Duration // when the summary of a request is final in any case
+	Secrets     Secrets
 
 	// Published, if set, is called with the number of events of a status that were stored.
 	Published func(status string, n int)

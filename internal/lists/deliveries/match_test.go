@@ -2,7 +2,6 @@ package deliveries
 
 import (
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -331,20 +330,6 @@ func TestEachRecipientIsSeenOnceAndStaysAsItEnded(t *testing.T) {
 		if n := x.proven("r", 2, 3); n != 2 {
 			t.Errorf("%d are proven, want 2", n)
 		}
-	}
-	if n := len(maps.Collect(x.silent(start))); n != 0 {
-		t.Errorf("%d are overdue before they were accepted", n)
-	}
-	silent := maps.Collect(x.silent(start.Add(time.Hour)))
-	if at := silent[at(11)]; len(silent) != 1 || !at.Equal(start.Add(time.Second)) {
-		t.Errorf("silent: %v", silent)
-	}
-	x.markOverdue(at(11))
-	if n := len(maps.Collect(x.silent(start.Add(time.Hour)))); n != 0 {
-		t.Errorf("%d are overdue after it was reported", n)
-	}
-	if e := stateAt(x, at(11)); e.status != unseen {
-		t.Errorf("the state of an overdue recipient is %d, want unseen", e.status)
 	}
 }
 

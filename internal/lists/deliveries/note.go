@@ -27,8 +27,6 @@ func storedEvent(e messages.Event, at time.Time) StoredEvent {
 	case *messages.DeliveryBody:
 		s.ID, _ = sweep.ParseID(b.EventID)
 		s.Note = b.Recipient
-	case *messages.OverdueBody:
-		s.Note = Place(b.Batch, b.Recipient)
 	default:
 		s.Note = NoteOf(e)
 	}
@@ -45,11 +43,7 @@ func (l *Log) note(e StoredEvent) bool {
 		return r != nil
 	}
 	n, ok := parseNote(e.Request, e.Note)
-	switch {
-	case !ok:
-		return true
-	case e.State == messages.Overdue:
-		l.calls.markOverdue(n.place)
+	if !ok {
 		return true
 	}
 	found := l.calls.observe(n.place, rowID(e.ID), statusIn(e.State), !n.unsure)

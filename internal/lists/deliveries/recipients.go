@@ -1,9 +1,7 @@
 package deliveries
 
 import (
-	"iter"
 	"slices"
-	"time"
 
 	"errand/pkg/messages"
 )
@@ -17,10 +15,9 @@ type recipient struct {
 }
 
 type state struct {
-	row     uint32 // shortened id of its first row; 0 if it has none
-	status  status
-	proven  bool // there is a row that is certainly of this batch
-	overdue bool // that was reported; it matters only while there is no row
+	row    uint32 // shortened id of its first row; 0 if it has none
+	status status
+	proven bool // there is a row that is certainly of this batch
 }
 
 // held is the recipient that a row is of.
@@ -137,12 +134,6 @@ func (x *calls) observe(p place, row uint64, s status, exact bool) bool {
 	return true
 }
 
-func (x *calls) markOverdue(p place) {
-	if g, i, ok := x.at(p); ok {
-		g.recipients[i].overdue = true
-	}
-}
-
 // counts is the number of recipients of a request in each status.
 func (g *generation) counts(r *request) (n [statuses]int) {
 	for number := range int(r.last) {
@@ -172,22 +163,4 @@ func (x *calls) proven(request string, number, count int) (n int) {
 		}
 	}
 	return n
-}
-
-// silent yields the recipients accepted before a time, without a row and not yet overdue, and their latest acceptance.
-func (x *calls) silent(before time.Time) iter.Seq2[place, time.Time] {
-	return func(yield func(place, time.Time) bool) {
-		for _, g := range x.generations {
-			for i, r := range g.recipients {
-				spans := g.spans(r.batch)
-				if r.status != unseen || r.overdue || !g.batches[r.batch].accepted || len(spans) == 0 {
-					continue
-				}
-				end := time.UnixMilli(spans[len(spans)-1].end())
-				if end.Before(before) && !yield(g.placeOf(uint32(i)), end) {
-					return
-				}
-			}
-		}
-	}
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"hash/maphash"
 	"iter"
-	"slices"
 	"time"
 
 	"errand/internal/failpoint"
@@ -30,11 +29,6 @@ func (l *Log) Swept(ctx context.Context, s sweep.Swept) error {
 	}
 	if now.Sub(l.scanned) >= scanEvery {
 		l.scan(now)
-		if l.OverdueAfter > 0 {
-			if err := l.publish(ctx, l.overdue(now, slices.MaxFunc([]time.Time{s.CompleteThrough, s.ReadAt}, time.Time.Compare))); err != nil {
-				return err
-			}
-		}
 		l.scanned = now
 	}
 	return l.publish(ctx, l.summaries(now, s.CompleteThrough))
@@ -78,19 +72,6 @@ func (l *Log) scan(now time.Time) {
 			r := &g.requests[n]
 			if age := now.Sub(time.UnixMilli(r.at)); !r.summedUp() && age >= l.ReportAfter && age <= l.window() {
 				g.change(uint32(n))
-			}
-		}
-	}
-}
-
-// overdue yields the recipients that were accepted and have no row in a log that was read through a time.
-func (l *Log) overdue(now, through time.Time) iter.Seq[messages.Event] {
-	return func(yield func(messages.Event) bool) {
-		for p, at := range l.calls.silent(through.Add(-l.OverdueAfter)) {
-			if !yield(messages.Event{Operation: messages.Delivery, State: messages.Overdue, ID: p.request, Body: &messages.OverdueBody{
-				Common: messages.Common{RequestID: p.request, At: messages.Time{Time: now}}, Batch: p.batch, Recipient: p.recipient,
-				AcceptedAt: messages.Time{Time: at}, CompleteThrough: messages.Time{Time: through}}}) {
-				return
 			}
 		}
 	}

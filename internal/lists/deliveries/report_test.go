@@ -1,9 +1,7 @@
 package deliveries
 
 import (
-	"fmt"
 	"maps"
-	"slices"
 	"testing"
 	"time"
 
@@ -89,13 +87,12 @@ type known struct {
 	Counts map[string][statuses]int
 	Notes  map[string]request
 	Proven map[place]bool
-	Silent map[place]time.Time
 	Open   map[string]int
 	Rows   map[uint64]held
 }
 
 func knownTo(l *Log) known {
-	k := known{map[string][statuses]int{}, map[string]request{}, map[place]bool{}, maps.Collect(l.calls.silent(time.Now())),
+	k := known{map[string][statuses]int{}, map[string]request{}, map[place]bool{},
 		map[string]int{}, map[uint64]held{}}
 	for _, g := range l.calls.generations {
 		maps.Copy(k.Rows, g.rows)
@@ -134,14 +131,10 @@ func TestEventsThatAreLearnedTwiceCountOnce(t *testing.T) {
 		s.row("b0@example.test", 3*time.Second+500*time.Millisecond, messages.Deferred)
 		s.row("b1@example.test", 3*time.Second+500*time.Millisecond, messages.Deferred)
 		s.row("x@example.test", 0, messages.Delivered).envelope = "without a time"
-		s.config.OverdueAfter = time.Hour
 		s.run(time.Minute)
 		s.rows[0].state = messages.Delivered
 		s.rows[4].state = messages.Bounced
 		s.run(2 * time.Hour)
-		if want := []string{"1.2", "1.3"}; !slices.Equal(s.overdue("open"), want) {
-			s.Errorf("overdue: %v, want %v", s.overdue("open"), want)
-		}
 		published := len(s.events)
 		s.restart()
 		var first known
@@ -274,47 +267,4 @@ func TestAnUncertainRequestIsResolvedWhenEachOfItsBatchesIsProven(t *testing.T) 
 			})
 		})
 	}
-}
-
-// Only recipients that were certainly accepted are overdue, each once, and not before the
-// log is complete for OverdueAfter after their call.
-func TestOnlyAcceptedRecipientsAreOverdueAndOnce(t *testing.T) {
-	inScenario(t, func(s *scenario) {
-		s.sends("r", people("a", 3)...)
-		began := time.Now()
-		s.sends("later", "l@example.test")
-		s.started("refused", 1, 1)
-		s.calls("refused", 1, 0, "f@example.test")
-		s.ends("refused", messages.Failed, 1, 1, 0)
-		s.started("partly", 2, 1)
-		s.calls("partly", 1, 0, people("p", 2)...)
-		s.ends("partly", messages.Partial, 2, 1, 1)
-		s.row("a1@example.test", 5*time.Second, messages.Deferred).envelope = fmt.Sprintf("%011x%07x", began.UnixMilli(), 1)
-		s.config.OverdueAfter = 2 * time.Hour
-		s.run(time.Hour)
-		s.run(time.Hour - time.Since(began.Add(time.Hour)) - 10*time.Second)
-		if got := s.overdue("r"); got != nil {
-			s.Errorf("overdue too early: %v", got)
-		}
-		for range 2 {
-			s.run(3 * time.Minute)
-		}
-		if want := []string{"1.0", "1.2"}; !slices.Equal(s.overdue("r"), want) {
-			s.Errorf("overdue: %v, want %v", s.overdue("r"), want)
-		}
-		for id, want := range map[string]int{"later": 1, "refused": 0, "partly": 0} {
-			if got := s.overdue(id); len(got) != want {
-				s.Errorf("overdue of %s: %v, want %d", id, got, want)
-			}
-			if all := s.summaries(id); len(all) > 0 {
-				s.Errorf("summaries of %s, which has no row: %q", id, all)
-			}
-		}
-		s.row("a0@example.test", time.Since(began), messages.Delivered)
-		s.run(3 * time.Minute)
-		if want, all := "3 of 3: 1 delivered, 1 deferred, 0 bounced, 0 unknown, 1 queued, final false",
-			s.summaries("r"); all[len(all)-1] != want {
-			s.Errorf("the last summary is %s, want %s", all[len(all)-1], want)
-		}
-	})
 }

@@ -80,8 +80,8 @@ func (s *scenario) happens(id string, number int, state messages.State, count, a
 }
 
 // The outcome of a call decides which rows can belong to it: one from the time of the call, or one from minutes later,
-// since an upstream may finish its work although the caller is gone. It also decides whether recipients are overdue,
-// and whether a row resolves the request. A request of one batch is no different from a batch of several.
+// since an upstream may finish its work although the caller is gone. It also decides
+// whether a row resolves the request. A request of one batch is no different from a batch of several.
 func TestTheOutcomeOfACallDecidesWhichRowsMatchIt(t *testing.T) {
 	for name, c := range map[string]struct {
 		state    messages.State
@@ -90,11 +90,10 @@ func TestTheOutcomeOfACallDecidesWhichRowsMatchIt(t *testing.T) {
 		accepted int
 		inside   messages.Confidence
 		late     messages.Confidence
-		overdue  int
 		resolves bool
 	}{
-		"accepted":                       {state: messages.Accepted, accepted: 2, inside: "exact", late: "none", overdue: 2},
-		"accepted after an unknown call": {state: messages.Accepted, accepted: 2, after: true, inside: "exact", late: "unique", overdue: 2},
+		"accepted":                       {state: messages.Accepted, accepted: 2, inside: "exact", late: "none"},
+		"accepted after an unknown call": {state: messages.Accepted, accepted: 2, after: true, inside: "exact", late: "unique"},
 		"in part":                        {state: messages.Partial, accepted: 1, inside: "exact", late: "none"},
 		"in part after an unknown call":  {state: messages.Partial, accepted: 1, after: true, inside: "exact", late: "unique"},
 		"refused":                        {state: messages.Failed, reason: messages.ReasonRefused, inside: "none", late: "none"},
@@ -149,10 +148,6 @@ func TestTheOutcomeOfACallDecidesWhichRowsMatchIt(t *testing.T) {
 					}
 					time.Sleep(time.Hour)
 					l := s.newLog()
-					var silent []string
-					for p := range l.calls.silent(time.Now()) {
-						silent = append(silent, Place(p.batch, p.recipient))
-					}
 					place := Place(batches, 2*batches-1)
 					for _, row := range []struct {
 						after time.Duration
@@ -165,9 +160,6 @@ func TestTheOutcomeOfACallDecidesWhichRowsMatchIt(t *testing.T) {
 						if got := s.matchOf(l, "a1@example.test", "", began.Add(row.after)); got != want {
 							t.Errorf("a row from after %v: %q, want %q", row.after, got, want)
 						}
-					}
-					if len(silent) != c.overdue || c.overdue > 0 && silent[1] != place {
-						t.Errorf("overdue: %q, want %d", silent, c.overdue)
 					}
 					if _, ok := s.resolution(l, "r", time.Now()); ok {
 						t.Error("it is resolved without a row")

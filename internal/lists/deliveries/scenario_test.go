@@ -180,7 +180,7 @@ func inScenario(t *testing.T, f func(s *scenario)) {
 
 // sweptAt is what a sweep at a time knows that has read the whole log, into which others write without a pause.
 func (s *scenario) sweptAt(t time.Time) sweep.Swept {
-	return sweep.Swept{CompleteThrough: t, ReadAt: t}
+	return sweep.Swept{CompleteThrough: t}
 }
 
 // restart replaces the poller by a new process.
@@ -326,16 +326,6 @@ func (s *scenario) summaries(id string) (all []string) {
 		}
 		all, last = append(all, text), e.at
 	}
-	return all
-}
-
-// overdue returns the places of a request's recipients that were reported as overdue.
-func (s *scenario) overdue(id string) (all []string) {
-	for _, e := range s.eventsOf(messages.Delivery, messages.Overdue, id) {
-		b := e.Body.(*messages.OverdueBody)
-		all = append(all, Place(b.Batch, b.Recipient))
-	}
-	slices.Sort(all)
 	return all
 }
 

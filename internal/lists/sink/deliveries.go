@@ -45,7 +45,6 @@ func parse(s Stored) (e deliveries.StoredEvent, ok bool) {
 	case !ok:
 	case e.State == messages.Summary:
 		e.Note = s.ID
-	case e.State == messages.Overdue:
 	default:
 		e.ID, ok = sweep.ParseID(s.ID)
 	}

@@ -6,13 +6,12 @@ import (
 	"errand/pkg/messages"
 )
 
-// What a poller learns again it does not report again: rows by their ids, summaries and overdue recipients by their headers.
+// What a poller learns again it does not report again: rows by their ids, summaries by their headers.
 func TestEveryEventOfADeliveryIsLearned(t *testing.T) {
 	for subject, want := range map[string]bool{
 		messages.Delivery.Subject(messages.Delivered, "m1"):               true,
 		messages.Delivery.Subject(messages.Delivered, messages.Unmatched): true,
 		messages.Delivery.Subject(messages.Summary, "m1"):                 true,
-		messages.Delivery.Subject(messages.Overdue, "m1"):                 true,
 		messages.Log.Subject(messages.Marked, ""):                         false,
 		"mail.log.turn": false,
 	} {

@@ -146,9 +146,6 @@ func identify(e messages.Event) (id, note string) {
 		return b.EventID, b.Recipient
 	case *messages.TransactionBody:
 		return b.EventID, ""
-	case *messages.OverdueBody:
-		note = deliveries.Place(b.Batch, b.Recipient)
-		return e.Subject() + "." + note, note
 	case *messages.SummaryBody:
 		return deliveries.NoteOf(e), ""
 	case *messages.Watermark:

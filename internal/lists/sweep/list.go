@@ -108,5 +108,4 @@ type Mark struct {
 // Swept says what is known after a sweep.
 type Swept struct {
 	CompleteThrough time.Time
-	ReadAt          time.Time // when the last complete reading began; zero if there was none
 }

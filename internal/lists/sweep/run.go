@@ -143,9 +143,7 @@ func (r *run[T]) finish(ctx context.Context) error {
 	}
 	r.Logger.Debug().Int("new", r.stored-r.seen.stored).Int("total", r.state.Total).
 		Time("complete_through", r.state.CompleteThrough).Msg("sweep: done")
-	return r.again(ctx, func() error {
-		return r.Sink.Swept(ctx, Swept{CompleteThrough: r.state.CompleteThrough, ReadAt: r.complete})
-	})
+	return r.again(ctx, func() error { return r.Sink.Swept(ctx, Swept{CompleteThrough: r.state.CompleteThrough}) })
 }
 
 // through returns how far the list is published; zero if that is unknown.

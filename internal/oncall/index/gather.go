@@ -144,7 +144,7 @@ func (x *Index) sent(b *batch, s messages.Subject, m *bus.Message) {
 // delivery takes an event of the sending log.
 func (x *Index) delivery(b *batch, s messages.Subject, m *bus.Message) {
 	switch s.State {
-	case messages.Summary, messages.Overdue:
+	case messages.Summary:
 		return
 	case messages.Erased: // a request's rows go with it
 		var body messages.ErasedBody

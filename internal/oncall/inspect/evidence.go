@@ -65,7 +65,7 @@ func (r Reader) logEvidence(ctx context.Context, id string, unknown []messages.U
 	err := bus.Scan{Stream: bus.MailDeliveries, Filter: messages.Delivery.Filter(id)}.Each(ctx, r.Conn, func(m bus.Message) bool {
 		place := strings.TrimSuffix(m.Header.Get("Errand-Recipient"), "?")
 		number, _, _ := strings.Cut(place, ".")
-		if i, ok := index[number]; ok && !seen[place] && messages.StateOf(m.Subject) != messages.Overdue {
+		if i, ok := index[number]; ok && !seen[place] {
 			seen[place] = true
 			e.Batches[i].Seen++
 		}

@@ -62,7 +62,6 @@ var ProblemKinds = []ProblemKind{
 	{"uncertain", Warning, atRequests, "%s: %d ended uncertain in the last hour", []string{"ErrandUncertain"}, ""},
 	{"duplicates", Warning, atRequests, "the transaction list has two applications for %s: its payer may be enrolled twice",
 		[]string{"ErrandEnrolledTwice"}, ""},
-	{"overdue", Info, atRequests, "%d recipients do not show in the sending log, reported in the last hour", []string{"ErrandOverdue"}, ""},
 	{"log_not_read", Critical, atPoller, "the sending log is read up to %s ago", []string{"ErrandNoPollerAtWork"}, ""},
 	{"log_lag", Warning, atPoller, "the sending log is read up to %s ago", []string{"ErrandPollLag"}, ""},
 	{"transactions_lag", Warning, atPoller, "the transaction list is read up to %s ago", []string{"ErrandTransactionsLag"}, ""},
@@ -195,9 +194,6 @@ func (p *problems) outcomes(s Status) {
 		if n, _ := s.ended(op, messages.Uncertain); n > 0 {
 			p.add("uncertain", op, n)
 		}
-	}
-	if n, _ := s.ended(messages.Delivery, messages.Overdue); n > 0 {
-		p.add("overdue", n)
 	}
 }
 

@@ -88,8 +88,6 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 			Outcome{Operation: messages.Send, State: messages.Resolved, Count: 9}), nil},
 		{outcomes(Outcome{Operation: messages.Send, State: messages.Failed, Count: 7},
 			Outcome{Operation: messages.Send, State: messages.Accepted, Count: 193}), nil},
-		{outcomes(Outcome{Operation: messages.Delivery, State: messages.Overdue, Count: 3}),
-			[]string{"overdue: 3 recipients do not show in the sending log, reported in the last hour"}},
 		{func(s *Status) { s.Storage.Bytes = 99 }, []string{"storage: its storage is 99% full"}},
 	} {
 		s := fine()
@@ -144,7 +142,6 @@ func TestEveryAlertNamesAProblem(t *testing.T) {
 		"ErrandQueueRefuses":    fmt.Sprintf("> %g * max", refusesPart),
 		"ErrandFailing":         fmt.Sprintf("[%gm])) >= clamp_min(%g * sum", recentWindow.Minutes(), failedPart),
 		"ErrandFailing ":        fmt.Sprintf(", %d)", failedMost),
-		"ErrandOverdue":         fmt.Sprintf("[%gh]", window.Hours()),
 		"ErrandUncertain":       `outcome="uncertain"`,
 		"ErrandReplicas":        "errand_stream_replicas_current",
 	} {

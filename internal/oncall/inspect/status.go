@@ -130,9 +130,9 @@ func (p *Poller) read(through *messages.Time) {
 	}
 }
 
-// outcomes counts what came into a state of late; of deliveries, what is overdue.
+// outcomes counts what came into a state of late.
 func (r Reader) outcomes(ctx context.Context, now time.Time) ([]Outcome, error) {
-	list := []Outcome{{Operation: messages.Delivery, State: messages.Overdue}}
+	var list []Outcome
 	for _, op := range Operations {
 		for _, state := range append([]messages.State{messages.Deferred}, finals(op)...) {
 			list = append(list, Outcome{Operation: op, State: state})

@@ -215,7 +215,7 @@ func outcome(last bus.Message, now time.Time) string {
 
 // deliveries adds what the sending log says of a message.
 func (r Reader) deliveries(ctx context.Context, s *Story, id string) error {
-	for _, state := range []messages.State{messages.Delivered, messages.Deferred, messages.Bounced, messages.Unknown, messages.Overdue} {
+	for _, state := range []messages.State{messages.Delivered, messages.Deferred, messages.Bounced, messages.Unknown} {
 		n, _, err := bus.Count(ctx, r.Conn, bus.MailDeliveries, messages.Delivery.Subject(state, id), time.Time{})
 		if err != nil {
 			return err

@@ -76,7 +76,6 @@ func TestTheStoryOfAnUncertainMessageSaysWhatTheLogShows(t *testing.T) {
 	for _, place := range []string{"1.0", "2.1000", "2.1001?", "2.1000", ""} {
 		in.store("mail.delivery.delivered.m", body{}, "Errand-Recipient", place)
 	}
-	in.store("mail.delivery.overdue.m", body{}, "Errand-Recipient", "2.1007")
 	says("; of 1,000 recipients of batch 2 the log shows 2, read through 23 Nov 11:57 UTC, 74m after the call")
 	in.store("mail.send.uncertain.n", body{"reason": "no_answer", "recipients": 3, "batches": 2, "unsettled_count": 2,
 		"unsettled": []body{{"batch": 1, "count": 2, "state": "uncertain"}, {"batch": 2, "first": 2, "count": 1, "state": "uncertain"}}})
