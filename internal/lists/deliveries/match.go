@@ -3,7 +3,6 @@ package deliveries
 import (
 	"cmp"
 	"slices"
-
 	"time"
 
 	"errand/pkg/messages"

@@ -68,9 +68,6 @@ func NoteOf(e messages.Event) string {
 
 const finalSuffix = ".final"
 
-// Place is a recipient in the format of the header Errand-Recipient.
-func Place(batch, recipient int) string { return strconv.Itoa(batch) + "." + strconv.Itoa(recipient) }
-
 // rowNote is what the header Errand-Recipient says about a row:
 //
 //	<batch>.<recipient>   it is certainly of that one
@@ -81,10 +78,11 @@ type rowNote struct {
 }
 
 func (n rowNote) String() string {
+	text := strconv.Itoa(n.batch) + "." + strconv.Itoa(n.recipient)
 	if n.unsure {
-		return Place(n.batch, n.recipient) + "?"
+		text += "?"
 	}
-	return Place(n.batch, n.recipient)
+	return text
 }
 
 // parseNote reads the note of an event about a row of a request.

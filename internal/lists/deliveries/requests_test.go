@@ -148,7 +148,7 @@ func TestTheOutcomeOfACallDecidesWhichRowsMatchIt(t *testing.T) {
 					}
 					time.Sleep(time.Hour)
 					l := s.newLog()
-					place := Place(batches, 2*batches-1)
+					place := fmt.Sprintf("%d.%d", batches, 2*batches-1)
 					for _, row := range []struct {
 						after time.Duration
 						want  messages.Confidence
@@ -230,7 +230,7 @@ func TestABatchThatIsCalledAgainIsNotResolvedMeanwhile(t *testing.T) {
 						calls()
 					}
 					l := s.newLog()
-					l.note(learnedEvent("r", Place(batches, batches-1), messages.Delivered))
+					l.note(learnedEvent("r", fmt.Sprintf("%d.%d", batches, batches-1), messages.Delivered))
 					if _, ok := s.resolution(l, "r", time.Now()); ok != resolved || (l.open["r"] != nil) != resolved {
 						t.Errorf("resolved: %t, want %t; open: %+v", ok, resolved, l.open["r"])
 					}
@@ -268,7 +268,7 @@ func TestAnOutcomeThatListsOnlySomeBatchesIsNotResolved(t *testing.T) {
 				l := s.newLog()
 				for range 2 {
 					for n := range c.known {
-						l.note(learnedEvent("r", Place(n+1, n), messages.Delivered))
+						l.note(learnedEvent("r", fmt.Sprintf("%d.%d", n+1, n), messages.Delivered))
 					}
 					if _, ok := s.resolution(l, "r", time.Now()); ok != c.want {
 						t.Errorf("resolved: %t, want %t", ok, c.want)

@@ -40,15 +40,12 @@ func (d *Deliveries) Learn(ctx context.Context) iter.Seq2[deliveries.StoredEvent
 func parse(s Stored) (e deliveries.StoredEvent, ok bool) {
 	subject := messages.ParseSubject(s.Subject)
 	e.At, e.State, e.Request, e.Note = s.At, subject.State, subject.ID, s.Note
-	ok = e.Request != ""
-	switch {
-	case !ok:
-	case e.State == messages.Summary:
+	if e.State == messages.Summary {
 		e.Note = s.ID
-	default:
-		e.ID, ok = sweep.ParseID(s.ID)
+		return e, e.Request != ""
 	}
-	return e, ok
+	e.ID, ok = sweep.ParseID(s.ID)
+	return e, ok && e.Request != ""
 }
 
 // Requests yields the records of calls in MAIL_DELIVERIES and then the events in MAIL_EVENTS, those since a time or since
