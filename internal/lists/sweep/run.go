@@ -17,9 +17,9 @@ type run[T any] struct {
 	state  Mark // how far the list is known
 	marked Mark // as it was stored last
 	anchored
-	told  int  // events stored before the last mark
-	tried bool // it could read the list
-	seen  sight
+	told     int       // events stored before the last mark
+	followed time.Time // when a standby learned what was published
+	seen     sight
 }
 
 // sight is what one sweep has seen.

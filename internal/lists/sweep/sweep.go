@@ -153,17 +153,21 @@ func (r *run[T]) standBy(ctx context.Context) error {
 	}
 }
 
-// follows learns what the one that leads published. At its start it looks whether it could read the list itself.
+// follows learns now and then what the one that leads published, so that little is left to learn when it is gone. First it
+// looks whether it could read the list itself.
 func (r *run[T]) follows(ctx context.Context) error {
-	if !r.tried {
+	if time.Since(r.followed) < retry.RoundEvery {
+		return nil
+	}
+	if r.followed.IsZero() {
 		if _, err := r.page(ctx, window{1, r.Limit}); err != nil {
 			return err
 		}
-		r.tried = true
 	}
 	if err := r.readKept(ctx); err != nil {
 		return err
 	}
+	r.followed = time.Now()
 	return r.learn(ctx)
 }
 
