@@ -154,7 +154,8 @@ func (l *Log) Learn(ctx context.Context) iter.Seq2[sweep.Stored, error] {
 			if e.Note != "" && !l.note(e) && time.Since(e.At) < time.Hour {
 				l.unmatched = append(l.unmatched, e)
 			}
-			if e.ID != (sweep.ID{}) && !yield(sweep.Stored{ID: e.ID, At: e.At}, nil) {
+			open := e.State == messages.Deferred || e.State == messages.Unknown
+			if e.ID != (sweep.ID{}) && !yield(sweep.Stored{ID: e.ID, At: e.At, Open: open}, nil) {
 				return
 			}
 		}

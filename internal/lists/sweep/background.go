@@ -179,31 +179,40 @@ func (r *run[T]) ended(of *reading) {
 
 // probe is the search for the row whose turn it is, among those that may change.
 type probe struct {
-	tries int
-	moved int // how far from where the row was seen last, in rows
+	tries     int
+	at        int // where it is looked for
+	low, high int // it is from low on, and before high; -1: unknown
 }
 
-// maxProbes is how many pages are read in search of a row. One that is not found is left to the scan.
-const maxProbes = 6
+// maxProbes is how many pages are read in search of a row: enough to bisect a list of ten million.
+const maxProbes = 20
 
-// visit reads pages where rows were that may change.
+// visit reads pages where rows were that may change. One that is not found is left to the scan.
 func (r *run[T]) visit(ctx context.Context, pages int) (left int, err error) {
 	for pages > 0 && len(r.open) > 0 {
-		row, ok := r.known.open[r.open[len(r.open)-1]]
-		if !ok || !row.seen.Before(r.openAt) || r.probe.tries == maxProbes {
-			r.open, r.probe = r.open[:len(r.open)-1], probe{}
+		key := r.open[len(r.open)-1]
+		row, ok := r.known.open[key]
+		if !ok || !row.seen.Before(r.openAt) || r.probe.tries >= maxProbes {
+			if ok && r.probe.tries >= maxProbes && row.seen.Before(r.openAt) {
+				delete(r.known.open, key)
+			}
+			r.open, r.probe = r.open[:len(r.open)-1], probe{at: r.probe.at}
 			continue
+		}
+		if r.probe.tries == 0 {
+			r.probe = probe{at: r.probe.at, low: -1, high: -1}
+			if !row.seen.IsZero() { // else it is near the one before
+				r.probe.at = r.place(row.place, r.state.Total)
+			}
 		}
 		pages--
 		size := max(r.shape.size, 1)
-		ask := window{max(0, r.place(row.place, r.state.Total)+r.probe.moved)/size + 1, size}
+		ask := window{max(0, r.probe.at)/size + 1, size}
 		page, err := r.page(ctx, ask)
 		if err != nil {
 			return pages, err
 		}
-		if r.probe.next(timesOf(page.Rows), row.at, size); r.state.Order == OldestFirst {
-			r.probe.moved *= -1
-		}
+		r.probe.next(timesOf(page.Rows), row.at, ask, r.state.Order)
 		if err := r.publish(ctx, r.unknown(page.Rows, r.placed(ask.from(), page.Total))); err != nil {
 			return pages, err
 		}
@@ -214,16 +223,26 @@ func (r *run[T]) visit(ctx context.Context, pages int) (left int, err error) {
 	return pages, nil
 }
 
-// next says how far away the row may be that was made at a time, by those of the rows where it was looked for.
-func (p *probe) next(times []time.Time, at time.Time, size int) {
+// next says where to look for a row that was made at a time, by the times of the rows where it was looked for.
+func (p *probe) next(times []time.Time, at time.Time, asked window, o Order) {
 	p.tries++
-	step := size << p.tries
+	newer := len(times) > 0 && at.After(slices.MaxFunc(times, time.Time.Compare))
+	older := len(times) > 0 && at.Before(slices.MinFunc(times, time.Time.Compare))
+	step := asked.limit << min(p.tries, 16)
 	switch {
-	case len(times) == 0 || at.After(slices.MaxFunc(times, time.Time.Compare)):
-		p.moved -= step
-	case at.Before(slices.MinFunc(times, time.Time.Compare)):
-		p.moved += step
+	case len(times) == 0, newer && o == NewestFirst, older && o == OldestFirst:
+		p.high, p.at = asked.from(), asked.from()-step
+	case newer || older:
+		p.low, p.at = asked.to(), asked.from()+step
 	default: // or it is there
+		p.tries = maxProbes
+	}
+	switch {
+	case p.low >= 0 && p.high >= 0:
+		if p.at = (p.low + p.high) / 2; p.low >= p.high {
+			p.tries = maxProbes
+		}
+	case p.high == 0:
 		p.tries = maxProbes
 	}
 }
@@ -241,7 +260,7 @@ func (r *run[T]) placed(from, total int) func(i int) int {
 	return func(i int) int { return r.place(from+i, total) }
 }
 
-// mayChange are the keys of rows whose state may change, in the order in which they are looked at from the end.
+// mayChange are the keys of rows whose state may change, the newest last.
 func (k *known) mayChange() []uint64 {
-	return slices.SortedFunc(maps.Keys(k.open), func(a, b uint64) int { return cmp.Compare(k.open[a].place, k.open[b].place) })
+	return slices.SortedFunc(maps.Keys(k.open), func(a, b uint64) int { return k.open[a].at.Compare(k.open[b].at) })
 }

@@ -16,8 +16,8 @@ type known struct {
 
 type openRow struct {
 	since time.Time // when it was seen first
-	seen  time.Time // when it was seen last
-	at    time.Time // when it was made
+	seen  time.Time // when it was seen last; zero if by others only
+	at    time.Time // when it was made, or its event
 	place int       // in the list, when it was seen last
 }
 

@@ -80,8 +80,9 @@ type Sink[T any] interface {
 
 // Stored is a state whose event was stored.
 type Stored struct {
-	ID ID
-	At time.Time // when
+	ID   ID
+	At   time.Time // when
+	Open bool      // the row was not in its last state
 }
 
 // ErrBehind means that Lead and Learn must be called before more is published.

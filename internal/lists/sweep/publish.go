@@ -69,6 +69,7 @@ func (p *publisher[T]) learn(ctx context.Context) error {
 			return fmt.Errorf("sweep: learn published events: %w", err)
 		}
 		p.known.add(s.ID, s.At)
+		p.known.watch(s.ID.Key(), !s.Open, openRow{since: s.At, at: s.At})
 	}
 	return nil
 }

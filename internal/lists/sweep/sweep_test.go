@@ -355,7 +355,7 @@ func (w *world) published(r *row, state int) {
 	w.store.mu.Lock()
 	defer w.store.mu.Unlock()
 	w.leader++
-	w.events = append(w.events, Stored{r.id(state), time.Now()})
+	w.events = append(w.events, Stored{r.id(state), time.Now(), false})
 	w.told[r.id(state)]++
 }
 

@@ -295,7 +295,7 @@ func (d *sink) Publish(_ context.Context, rows []Row[int]) func() (int, error) {
 		for _, row := range rows {
 			time.Sleep(50 * time.Microsecond) // others may write in between
 			if err = d.append(func() {
-				d.events = append(d.events, Stored{row.ID, time.Now()})
+				d.events = append(d.events, Stored{row.ID, time.Now(), !row.Final})
 				d.told[row.ID]++
 			}); err != nil {
 				return

@@ -118,8 +118,11 @@ func (s *service) page(ctx context.Context, number int) (p mandate.Page, err err
 		return rows[min((number-1)*perPage, len(rows)):min(number*perPage, len(rows))]
 	}, &p.Records)
 	time.Sleep(10 * time.Millisecond)
-	if s.underWay != nil {
-		s.underWay(shown)
+	s.mu.Lock()
+	underWay := s.underWay
+	s.mu.Unlock()
+	if underWay != nil {
+		underWay(shown)
 	}
 	return p, nil
 }

@@ -140,7 +140,7 @@ func (m *model) live(while time.Duration, pollers int, crash bool) {
 	for range pollers {
 		p := m.stream.poller(-1, stop)
 		if crash {
-			p.Left = m.random.IntN(60)
+			m.change(func() { p.Left = m.random.IntN(60) })
 		}
 		list := New(Config{Read: m.service.page, Store: p, Enrollments: p, Times: local})
 		s := &sweep.Sweeper[Record]{List: list, Sink: list, Policy: retry.Policy{First: 200 * time.Millisecond, Max: 10 * time.Second,
@@ -151,13 +151,15 @@ func (m *model) live(while time.Duration, pollers int, crash bool) {
 				m.Error(err)
 			}
 		})
-		m.service.underWay = func(shown []*transaction) { m.lookUp(ctx, &work, s, list, shown) }
+		m.change(func() { m.service.underWay = func(shown []*transaction) { m.lookUp(ctx, &work, s, list, shown) } })
 	}
 	for ctx.Err() == nil && m.service.busy != nil {
 		m.happen()
+		var pause time.Duration
+		m.change(func() { pause = time.Duration(m.random.IntN(40*60)) * time.Second })
 		select {
 		case <-ctx.Done():
-		case <-time.After(time.Duration(m.random.IntN(40*60)) * time.Second):
+		case <-time.After(pause):
 		}
 	}
 	work.Wait()
