@@ -142,7 +142,7 @@ func (g *growing) hidden(s *store, through time.Time) (n int) {
 // pollers die, are cut off and take over at any write, others publish the newest page, pages fail: what a mark covers is
 // published, each state is published once, and once the list stands still nothing is left out.
 func TestAMarkNeverCoversWhatIsNotPublished(t *testing.T) {
-	for seed := *growthFrom; seed < *growthFrom+inshort.Choose(t, *growthSeeds, 60); seed++ {
+	for seed := *growthFrom; seed < *growthFrom+inshort.Choose(t, *growthSeeds, 12); seed++ {
 		if !t.Run(fmt.Sprint(seed), func(t *testing.T) { synctest.Test(t, func(t *testing.T) { growth(t, seed) }) }) {
 			break
 		}
