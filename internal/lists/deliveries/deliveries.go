@@ -23,7 +23,6 @@ package deliveries
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -53,8 +52,8 @@ type Store interface {
 
 // Config is what a Log needs. Read, Store and Requests are required.
 type Config struct {
+	Store
 	Read        func(ctx context.Context, page, limit int) (mail.LogPage, error)
-	Store       Store
 	Requests    Requests
 	Recipients  int           // maximum number of recipients to keep; 0 means no limit
 	ReportAfter time.Duration // when the summary of a request is final in any case
@@ -94,22 +93,14 @@ var (
 // New makes a Log that knows nothing yet.
 func New(c Config) *Log {
 	l := &Log{Config: c}
-	l.forget()
+	l.Reset()
 	return l
 }
 
-// forget forgets what was read and learned: all is read and learned again.
-func (l *Log) forget() {
+// Reset forgets what was read and learned: all is read and learned again.
+func (l *Log) Reset() {
 	l.calls, l.open = calls{max: l.Recipients}, map[string]*unsettled{}
 	l.since, l.updated, l.scanned, l.unmatched = time.Time{}, time.Time{}, time.Time{}, nil
-}
-
-// resetOn forgets all after ErrReset; it returns the error.
-func (l *Log) resetOn(err error) error {
-	if errors.Is(err, sweep.ErrReset) {
-		l.forget()
-	}
-	return err
 }
 
 // Page reads a page of the log.
@@ -130,24 +121,18 @@ func (l *Log) Earlier(r sweep.Row[mail.Entry]) (ids []sweep.ID) {
 	return slices.DeleteFunc(all[:], func(id sweep.ID) bool { return id == r.ID })
 }
 
-// Lead takes the leadership.
-func (l *Log) Lead(ctx context.Context) error { return l.resetOn(l.Store.Lead(ctx)) }
-
-// Led reports whether another poller says that it leads.
-func (l *Log) Led(ctx context.Context) (bool, error) { return l.Store.Led(ctx) }
-
-// Resign gives the leadership up.
-func (l *Log) Resign() { l.Store.Resign() }
-
 // Learn brings what is known about requests up to date.
 func (l *Log) Learn(ctx context.Context) iter.Seq2[sweep.Stored, error] {
 	return func(yield func(sweep.Stored, error) bool) {
+		if !l.updated.IsZero() { // a standby has no sweeps
+			l.calls.forget(time.Now().Add(-l.window()))
+		}
 		if err := l.update(ctx); err != nil {
 			yield(sweep.Stored{}, err)
 			return
 		}
 		for e, err := range l.Store.Learn(ctx) {
-			if l.resetOn(err) != nil {
+			if err != nil {
 				yield(sweep.Stored{}, fmt.Errorf("deliveries: learn published events: %w", err))
 				return
 			}
@@ -167,18 +152,6 @@ func (l *Log) Learn(ctx context.Context) iter.Seq2[sweep.Stored, error] {
 		}
 	}
 }
-
-// Kept returns since when all events are kept.
-func (l *Log) Kept(ctx context.Context) (time.Time, error) {
-	kept, err := l.Store.Kept(ctx)
-	return kept, l.resetOn(err)
-}
-
-// Mark stores how far the log was published.
-func (l *Log) Mark(ctx context.Context, m sweep.Mark) error { return l.resetOn(l.Store.Mark(ctx, m)) }
-
-// LastMark returns the last mark.
-func (l *Log) LastMark(ctx context.Context) (sweep.Mark, error) { return l.Store.LastMark(ctx) }
 
 // lookBack limits how old, by both its times, a row may be for requests to be read again: older records have been read.
 const lookBack = 24 * time.Hour
@@ -229,7 +202,7 @@ func (l *Log) store(ctx context.Context, events []messages.Event) (wait func() (
 		for _, e := range events[:stored] {
 			l.note(storedEvent(e, time.Now()))
 		}
-		return stored, l.resetOn(err)
+		return stored, err
 	}
 }
 

@@ -37,7 +37,7 @@ func (l *Log) update(ctx context.Context) error {
 		return l.unreadable
 	}
 	if l.updated.IsZero() {
-		m, err := l.Store.LastMark(ctx)
+		m, err := l.LastMark(ctx)
 		if err != nil {
 			return fmt.Errorf("deliveries: read the last mark: %w", err)
 		}

@@ -379,3 +379,31 @@ func TestARowIsMatchedInAnySpelling(t *testing.T) {
 		}
 	})
 }
+
+// A standby that follows for weeks keeps no more than the one that leads, and warns of nothing.
+func TestAStandbyForgetsOldCalls(t *testing.T) {
+	inScenario(t, func(s *scenario) {
+		warned := 0
+		s.config.Recipients, s.config.Full, s.config.Dropped = 300, func(int) { warned++ }, func(int, time.Time) { warned++ }
+		s.restart()
+		leader := s.log
+		s.restart()
+		standby := s.log
+		for day := range 40 {
+			for i := range 10 {
+				s.sends(fmt.Sprintf("r%d-%d", day, i), "x@example.test")
+			}
+			for range leader.Learn(t.Context()) {
+			}
+			if err := leader.Swept(t.Context(), s.sweptAt(time.Now())); err != nil {
+				t.Fatal(err)
+			}
+			s.log = standby
+			s.learn()
+			time.Sleep(24 * time.Hour)
+		}
+		if a, b := leader.Held(), standby.Held(); b > a || warned > 0 {
+			t.Errorf("the leader keeps %d recipients, the standby %d; it warned %d times", a, b, warned)
+		}
+	})
+}

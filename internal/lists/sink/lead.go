@@ -96,6 +96,7 @@ func (s *Store) Led(ctx context.Context) (led bool, err error) {
 		cancel()
 		switch {
 		case err == nil:
+			s.turn, s.token, s.led = 0, 0, false
 			return true, nil
 		case errors.Is(err, nats.ErrNoResponders):
 			return false, nil

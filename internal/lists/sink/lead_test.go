@@ -188,3 +188,27 @@ func TestAStandbyFollows(t *testing.T) {
 	}
 	once(t, storedIDs(t, nc), 411)
 }
+
+// One that resigned follows the one that leads instead, as every standby.
+func TestOneThatResignedFollowsTheNext(t *testing.T) {
+	_, nc := devtest.Provisioned(t)
+	first, second := newSink(t, nc), newSink(t, nc)
+	learn(t, first)
+	store(t, first, rows(0, 3))
+	first.Resign()
+	learn(t, second)
+	store(t, second, rows(3, 9))
+	ledIs(t, first, true, time.Second)
+	all := map[sweep.ID]int{}
+	for range 2 {
+		for e, err := range first.Learn(t.Context()) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			all[e.ID]++
+		}
+	}
+	if len(all) < 6 {
+		t.Errorf("the standby learned %d events of the 6 that were stored since", len(all))
+	}
+}

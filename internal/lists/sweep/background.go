@@ -54,7 +54,7 @@ func (r *run[T]) rest(ctx context.Context) error {
 	}
 	grown := r.state.Order == Unordered && r.state.Total > r.scanned // by rows that may be anywhere
 	if r.scan == nil && (grown || now.Sub(r.scanAt) >= r.scanEvery()) {
-		r.scan, r.scanAt, r.scanned = r.newReading(r.since), now, r.state.Total
+		r.scan, r.scanAt, r.scanned = r.newReading(r.scanBack(now)), now, r.state.Total
 	}
 	if len(r.open) == 0 && r.Recent == 0 && r.state.Order != Unordered && now.Sub(r.openAt) >= r.roundEvery() {
 		r.open, r.openAt = r.known.mayChange(), now
@@ -108,6 +108,15 @@ func (r *run[T]) scanEvery() time.Duration {
 		return max(r.roundEvery(), r.RoundEvery)
 	}
 	return r.roundEvery()
+}
+
+// scanBack is how far back the scan goes: what is older counts as published, and will not change. Of a list whose rows may
+// change at any age it is all.
+func (r *run[T]) scanBack(now time.Time) time.Time {
+	if r.Recent > 0 || r.since.IsZero() {
+		return time.Time{}
+	}
+	return earlier(r.since, now.Add(-watchOpen))
 }
 
 func (r *run[T]) pace() float64 { return cmp.Or(r.Pace, 1) }

@@ -43,7 +43,7 @@ func (r *run[T]) head(ctx context.Context) error {
 		h.join(r.end, r.state.Anchor, r.shape)
 	}
 	var through time.Time
-	pages, jumped := 0, r.part == nil || forward
+	pages, jumped, lost := 0, r.part == nil || forward, false
 	err := r.follow(ctx, h, func(keys []uint64, newest time.Time) bool {
 		if pages++; pages == 1 || forward {
 			through, r.state.Total = later(through, newest), h.total
@@ -61,7 +61,9 @@ func (r *run[T]) head(ctx context.Context) error {
 		case !jumped:
 			jumped = h.jump(r.part, keys)
 		}
-		return len(left) <= half
+		met := len(left) <= half
+		lost = !met && r.state.Order == NewestFirst && !newest.IsZero() && newest.Before(r.state.CompleteThrough.Add(-r.Overlap))
+		return met || lost
 	})
 	if err == nil {
 		err = r.collect(ctx, 0)
@@ -72,6 +74,11 @@ func (r *run[T]) head(ctx context.Context) error {
 			r.part = &part{h.first, h.walk}
 		}
 		return err
+	case forward && h.skipped && h.total > 0: // rows before the anchor are gone
+		r.end = min(r.end, h.total)
+		return nil
+	case lost:
+		return nil // the scan finds another anchor
 	case h.skipped, anchored && (forward || len(left) > half) && h.state == short && r.short < maxShort:
 		return nil // it may have missed rows
 	}

@@ -63,6 +63,8 @@ type Sink[T any] interface {
 	// to the leadership if this sweeper has it, which may publish from then on, else up to what is stored by now. It may
 	// return ErrReset.
 	Learn(ctx context.Context) iter.Seq2[Stored, error]
+	// Reset is called after ErrReset, before anything else: what was learned is forgotten.
+	Reset()
 	// Kept returns since when all events are kept: an older row that is not known counts as published. Zero means that no
 	// event was ever dropped. It is called before Learn, and may return ErrReset.
 	Kept(ctx context.Context) (time.Time, error)

@@ -58,6 +58,7 @@ type counter struct{ stored int }
 
 func (*counter) Led(context.Context) (bool, error) { return false, nil }
 func (*counter) Lead(context.Context) error        { return nil }
+func (*counter) Reset()                            {}
 func (*counter) Resign()                           {}
 func (*counter) Learn(context.Context) iter.Seq2[Stored, error] {
 	return func(func(Stored, error) bool) {}

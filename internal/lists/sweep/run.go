@@ -60,6 +60,9 @@ func (r *run[T]) lead(ctx context.Context) error {
 	if m.CompleteThrough.IsZero() {
 		m.Since = later(m.Since, r.Since)
 	}
+	if m.Since.After(now) {
+		m.Since = time.Time{}
+	}
 	m.At, m.CompleteThrough, m.Since = earlier(m.At, now), earlier(m.CompleteThrough, now), earlier(m.Since, now)
 	r.since = later(r.since, m.Since)
 	r.state, r.marked, r.background, r.anchored = m, m, background{}, anchored{end: m.Total}

@@ -111,6 +111,7 @@ func (s *Sweeper[T]) Run(ctx context.Context) error {
 			s.leads(false)
 		}
 		if errors.Is(err, ErrReset) {
+			s.Sink.Reset()
 			r = s.begin()
 		}
 	}
@@ -136,6 +137,7 @@ func (r *run[T]) standBy(ctx context.Context) error {
 			if err = r.lead(ctx); err == nil {
 				return nil
 			}
+			r.Sink.Resign() // another sweeper may be able to
 		} else if err == nil {
 			if err = r.follows(ctx); err == nil {
 				failures = 0

@@ -113,3 +113,34 @@ func TestTotalsThatAreGuessesHideNoRow(t *testing.T) {
 		}
 	}
 }
+
+// A list from whose beginning rows are removed while its end is read was not read to its end.
+func TestAnEmptyPageOfAListThatShrankIsNotItsEnd(t *testing.T) {
+	for _, removed := range []int{15, 20, 40} { // 15 are left to read
+		list := make([]uint64, 180)
+		for i := range list {
+			list[i] = uint64(i + 1)
+		}
+		read := map[uint64]bool{}
+		w := newWalk(20)
+		for !w.done() {
+			if w.end == 165 && len(list) == 180 {
+				list = list[removed:]
+			}
+			from, to := min(w.asked.from(), len(list)), min(w.asked.to(), len(list))
+			for _, key := range list[from:to] {
+				read[key] = true
+			}
+			w.take(list[from:to], len(list), w.asked.limit)
+		}
+		missing := 0
+		for _, key := range list {
+			if !read[key] {
+				missing++
+			}
+		}
+		if w.state == whole && missing > 0 {
+			t.Errorf("%d rows were removed, and the list counts as read to its end without %d of its %d rows", removed, missing, len(list))
+		}
+	}
+}

@@ -250,6 +250,8 @@ func (d *sink) Resign() {
 	d.resign()
 }
 
+func (d *sink) Reset() { d.next = 0 }
+
 func (d *sink) resign() {
 	if d.answers == d {
 		d.answers = nil

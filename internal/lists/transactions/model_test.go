@@ -145,7 +145,8 @@ func (m *model) live(while time.Duration, pollers int, crash bool) {
 		list := New(Config{Read: m.service.page, Store: p, Enrollments: p, Times: local})
 		s := &sweep.Sweeper[Record]{List: list, Sink: list, Policy: retry.Policy{First: 200 * time.Millisecond, Max: 10 * time.Second,
 			Tries: 5}, Logger: zerolog.Nop(),
-			Settings: sweep.Settings{Name: "list", Interval: 5 * time.Minute, Limit: perPage, Overlap: 15 * time.Minute, RoundEvery: roundEvery}}
+			Settings: sweep.Settings{Name: "list", Interval: 5 * time.Minute, Limit: perPage, Overlap: 15 * time.Minute, Recent: time.Minute,
+				RoundEvery: roundEvery}}
 		work.Go(func() {
 			if err := s.Run(ctx); err != nil {
 				m.Error(err)

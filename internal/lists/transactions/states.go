@@ -22,6 +22,13 @@ type states struct {
 	forgot  uint64            // up to this one they are not remembered
 }
 
+// reset forgets all states.
+func (s *states) reset() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last, s.changes, s.forgot = map[uint64]uint64{}, map[uint64]uint64{}, s.changed
+}
+
 // maxChanges is how many changes are remembered: some more than come while one page is read.
 const maxChanges = 10_000
 

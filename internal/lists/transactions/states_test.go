@@ -89,3 +89,15 @@ func TestAnOlderReadingBringsNoStateBack(t *testing.T) {
 		}
 	}
 }
+
+// A copy of the stream was restored that lacks the last state of a record: that state is a change again.
+func TestAChangeThatARestoreLostIsAChange(t *testing.T) {
+	l := New(Config{Times: inUTC})
+	before, _ := show(l, record(1, 1)) // kept
+	show(l, record(3, 3))              // lost by the restore
+	l.Reset()
+	l.states.note(before)
+	if after, change := show(l, record(3, 3)); !change || after == before {
+		t.Errorf("it is %x, as before %x", after, before)
+	}
+}

@@ -70,8 +70,15 @@ var (
 
 // New makes a List that knows nothing yet.
 func New(c Config) *List {
-	return &List{Config: c, applications: map[string]application{},
-		states: states{last: map[uint64]uint64{}, changes: map[uint64]uint64{}}}
+	l := &List{Config: c}
+	l.Reset()
+	return l
+}
+
+// Reset forgets what was read and learned: all is read and learned again.
+func (l *List) Reset() {
+	l.orders, l.applications = orders{}, map[string]application{}
+	l.states.reset()
 }
 
 // MaxPage is how many bytes a page may have: one record with a large field must not stop the others.

@@ -1,0 +1,135 @@
+package sweep
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+// blind takes the leadership, and cannot read what was published, as a poller without the secret of the records.
+type blind struct{ *sink }
+
+func (d *blind) Learn(context.Context) iter.Seq2[Stored, error] {
+	return func(yield func(Stored, error) bool) { yield(Stored{}, errors.New("it has keys of an unknown secret")) }
+}
+
+// A poller that cannot begin lets another one lead.
+func TestOneThatCannotBeginLetsAnotherOneLead(t *testing.T) {
+	inOrderedWorld(t, 100, func(w *world) {
+		ctx, stop := context.WithTimeout(w.Context(), 10*time.Minute)
+		defer stop()
+		var all sync.WaitGroup
+		broken := w.list.sweeper(nil, 50)
+		broken.Sink = &blind{&sink{store: w.store, stop: stop}}
+		all.Go(func() { _ = broken.Run(ctx) })
+		time.Sleep(time.Second)
+		healthy := w.list.sweeper(&sink{store: w.store, stop: stop}, 50)
+		all.Go(func() { _ = healthy.Run(ctx) })
+		all.Wait()
+		if n := len(w.events); n != 100 {
+			t.Errorf("%d of 100 rows are published in ten minutes; the healthy one says %q, the broken one %q", n, healthy.Fault(), broken.Fault())
+		}
+	})
+}
+
+// A poller whose clock was a year ahead has left a mark. The one that comes after it, whose clock is right, publishes what is new.
+func TestAMarkByAWrongClockHidesNoRows(t *testing.T) {
+	inOrderedWorld(t, 100, func(w *world) {
+		w.run(time.Minute)
+		m := w.marks[len(w.marks)-1]
+		ahead := 365 * 24 * time.Hour // a mark of then: events are kept for 30 days
+		m.At, m.Since = m.At.Add(ahead), m.At.Add(ahead-708*time.Hour)
+		w.store.mu.Lock()
+		w.marks = append(w.marks, m)
+		w.store.mu.Unlock()
+		w.change(func() { w.add(30) })
+		time.Sleep(time.Minute) // until it is started again
+		w.run(10 * time.Minute)
+		w.check(time.Time{})
+	})
+}
+
+// The service removes a mailing, most of the newest hundred rows. New rows are published within an interval still.
+func TestNewRowsAreInTimeWhereTheAnchorIsGone(t *testing.T) {
+	inOrderedWorld(t, 0, func(w *world) {
+		w.change(func() {
+			w.add(200_000)
+			for i, r := range w.rows {
+				r.created, r.final = r.created.Add(-time.Duration(len(w.rows)-i)*time.Minute), true
+			}
+		})
+		w.sweeper.Limit, w.latency = 100, 90*time.Millisecond
+		var fresh []*row
+		go func() {
+			time.Sleep(30 * time.Minute)
+			w.change(func() { w.rows = w.rows[:len(w.rows)-60] })
+			for range 60 {
+				time.Sleep(10 * time.Second)
+				w.change(func() { w.add(1); fresh = append(fresh, w.rows[len(w.rows)-1]) })
+			}
+		}()
+		w.run(45 * time.Minute)
+		at := map[ID]time.Time{}
+		for _, e := range w.events {
+			at[e.ID] = e.At
+		}
+		longest := time.Duration(0)
+		for _, r := range fresh {
+			longest = max(longest, at[r.id(1)].Sub(r.created))
+		}
+		if longest > 15*time.Second {
+			w.Errorf("a new row was published after %v, in a log of 200,000", longest)
+		}
+	})
+}
+
+// The service removes the oldest rows of a list that shows them first, many at once. What comes then is published in time.
+func TestAListThatDropsItsOldestRowsAtOnceIsReadOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGrowing(OldestFirst, 1, 5*time.Millisecond)
+		g.rate, g.changing = func(time.Duration) float64 { return 1 }, 0
+		g.rows = make([]growingRow, 40_000)
+		for i := range g.rows {
+			g.rows[i].created = g.began.Add(time.Duration(i-len(g.rows)) * time.Minute)
+		}
+		go func() {
+			time.Sleep(20 * time.Minute)
+			g.mu.Lock()
+			g.dropped = 10_000
+			g.mu.Unlock()
+		}()
+		ctx, stop := context.WithTimeout(t.Context(), 2*time.Hour)
+		defer stop()
+		s := &store{told: map[ID]int{}}
+		k := &sink{store: s, stop: stop}
+		var mark Mark
+		k.onMark = func(m Mark) { mark = m }
+		if err := g.sweeper(k, 100, zerolog.Nop()).Run(ctx); err != nil {
+			t.Fatal(err)
+		}
+		at := map[ID]time.Time{}
+		for _, e := range s.events {
+			at[e.ID] = e.At
+		}
+		late, longest := 0, time.Duration(0)
+		for n, r := range g.rows[40_000:] {
+			took := time.Since(r.created)
+			if published, ok := at[growingID(n+40_000, 1)]; ok {
+				took = published.Sub(r.created)
+			}
+			if longest = max(longest, took); took > time.Minute {
+				late++
+			}
+		}
+		t.Logf("the mark is %v old, and covers what was made until %v ago", time.Since(mark.At), time.Since(mark.CompleteThrough))
+		if late > 0 || time.Since(mark.CompleteThrough) > 5*time.Minute {
+			t.Errorf("%d rows of %d were published more than a minute after they came, one %v", late, len(g.rows)-40_000, longest)
+		}
+	})
+}
