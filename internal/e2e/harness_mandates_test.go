@@ -116,7 +116,10 @@ func wantEachState(t *testing.T, box *sandbox.Sandbox, events []event) map[recor
 		case exact && (p.id() != p.request() || p.RequestID != p.id()), !exact && p.id() != messages.Unmatched,
 			!exact && len(of) == 1 && p.request() != "":
 			fail("%s is of the request %q: %+v", p.Subject, p.request(), p.Match)
-		case !exact && p.request() != "" && !slices.Equal(slices.Sorted(slices.Values(p.Match.Candidates)), slices.Sorted(maps.Keys(of))):
+		case p.Kind == messages.DeductionKind && len(p.Match.Candidates) > 0:
+			fail("%s, a deduction, names %v", p.Subject, p.Match.Candidates)
+		case p.Kind == messages.ApplicationKind && !exact && p.request() != "" &&
+			!slices.Equal(slices.Sorted(slices.Values(p.Match.Candidates)), slices.Sorted(maps.Keys(of))):
 			fail("%s is of one of %v: %+v", p.Subject, of, p.Match)
 		}
 	}
