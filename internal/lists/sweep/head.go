@@ -79,7 +79,7 @@ func (r *run[T]) head(ctx context.Context) error {
 		return nil
 	case lost:
 		return nil // the scan finds another anchor
-	case h.skipped, anchored && (forward || len(left) > half) && h.state == short && r.short < maxShort:
+	case h.skipped, forward && h.state == short && r.short < maxShort, anchored && !forward && h.state == short && len(left) > half:
 		return nil // it may have missed rows
 	}
 	r.part, r.shape, r.seen.through = nil, h.shape, through
@@ -113,10 +113,13 @@ func (w *walk) jump(p *part, keys []uint64) bool {
 	if 2*met < len(p.first) || w.skipped {
 		return false
 	}
-	from, total := w.from, w.total
+	if w.total > 0 && p.walk.total > 0 { // it grew while that one read, too
+		shift = w.total - p.walk.total
+	}
+	total := w.total
 	*w = p.walk
-	w.from, w.total, w.end = from, total, w.end+shift
-	w.onward()
+	w.join(w.end+shift, w.last, w.shape)
+	w.total = total
 	return true
 }
 

@@ -98,6 +98,7 @@ func (w *walk) take(keys []uint64, total, limit int) {
 	switch {
 	case joined && !first && total > w.total && w.count.alike < maxAlike && endAlike(keys, w.last): // it grew by about a page
 		w.count.alike++
+		w.end = from + n
 	case n == 0 && w.count.lost == 0 && (total == 0 || total >= w.end), joined && !first && endAlike(keys, w.last):
 		w.count.still++
 	case (n == 0 || !joined) && w.count.lost < maxLost:
