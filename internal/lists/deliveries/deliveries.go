@@ -34,20 +34,13 @@ import (
 	"errand/pkg/messages"
 )
 
-// Store stores events and lists those that were stored. Lead, Led, Resign and Publish are sweep.Sink's.
+// Store stores events and lists those that were stored.
 type Store interface {
-	Lead(ctx context.Context) error
-	Led(ctx context.Context) (bool, error)
-	Resign()
+	sweep.Leadership
 	// Learn yields the events that were stored, by any poller, since the last call; the first time all that are kept.
 	Learn(ctx context.Context) iter.Seq2[StoredEvent, error]
-	// Kept returns since when all events are kept; zero if none was ever dropped.
-	Kept(ctx context.Context) (time.Time, error)
-	// Publish begins to store events.
+	// Publish begins to store events: see sweep.Sink.
 	Publish(ctx context.Context, events []messages.Event) (wait func() (stored int, err error))
-	// Mark stores how far the list was published; LastMark returns the last one, or a zero one.
-	Mark(ctx context.Context, m sweep.Mark) error
-	LastMark(ctx context.Context) (sweep.Mark, error)
 }
 
 // Config is what a Log needs. Read, Store and Requests are required.

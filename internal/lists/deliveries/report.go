@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"errand/internal/failpoint"
-	"errand/internal/lists/sweep"
 	"errand/pkg/messages"
 )
 
@@ -19,19 +18,19 @@ const (
 )
 
 // Swept publishes what is known about requests after a sweep.
-func (l *Log) Swept(ctx context.Context, s sweep.Swept) error {
+func (l *Log) Swept(ctx context.Context, completeThrough time.Time) error {
 	if err := l.update(ctx); err != nil {
 		return err
 	}
 	now := time.Now()
-	if err := l.resolve(ctx, now, s.CompleteThrough); err != nil {
+	if err := l.resolve(ctx, now, completeThrough); err != nil {
 		return err
 	}
 	if now.Sub(l.scanned) >= scanEvery {
 		l.scan(now)
 		l.scanned = now
 	}
-	return l.publish(ctx, l.summaries(now, s.CompleteThrough))
+	return l.publish(ctx, l.summaries(now, completeThrough))
 }
 
 // publish stores events, some at once. When ctx ends, those under way are waited for: they would have to be learned.

@@ -395,7 +395,7 @@ func TestAStandbyForgetsOldCalls(t *testing.T) {
 			}
 			for range leader.Learn(t.Context()) {
 			}
-			if err := leader.Swept(t.Context(), s.sweptAt(time.Now())); err != nil {
+			if err := leader.Swept(t.Context(), time.Now()); err != nil {
 				t.Fatal(err)
 			}
 			s.log = standby

@@ -178,11 +178,6 @@ func inScenario(t *testing.T, f func(s *scenario)) {
 	})
 }
 
-// sweptAt is what a sweep at a time knows that has read the whole log, into which others write without a pause.
-func (s *scenario) sweptAt(t time.Time) sweep.Swept {
-	return sweep.Swept{CompleteThrough: t}
-}
-
 // restart replaces the poller by a new process.
 func (s *scenario) restart() {
 	c := s.config
@@ -224,7 +219,7 @@ func (s *scenario) sweep() {
 	for _, r := range rows {
 		s.known[r.ID] = true
 	}
-	if err := s.log.Swept(s.Context(), s.sweptAt(time.Now())); err != nil {
+	if err := s.log.Swept(s.Context(), time.Now()); err != nil {
 		s.Fatal(err)
 	}
 }

@@ -109,7 +109,7 @@ func TestOneThatLostTheLeadershipIsAStandby(t *testing.T) {
 	if err := first.Lead(t.Context()); err != nil { // on purpose
 		t.Fatal(err)
 	}
-	ledIs(t, second, true, time.Second) // it is told of the loss, and then asks
+	ledIs(t, second, true, time.Second) // it sees that it lost the leadership, and then asks
 	ledIs(t, second, true, time.Second)
 	first.Resign()
 	ledIs(t, second, false, 5*time.Second)

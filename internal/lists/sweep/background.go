@@ -201,8 +201,9 @@ func (r *run[T]) visit(ctx context.Context, pages int) (left int, err error) {
 	for pages > 0 && len(r.open) > 0 {
 		key := r.open[len(r.open)-1]
 		row, ok := r.known.open[key]
-		if !ok || !row.seen.Before(r.openAt) || r.probe.tries >= maxProbes {
-			if ok && r.probe.tries >= maxProbes && row.seen.Before(r.openAt) {
+		found, gaveUp := !ok || !row.seen.Before(r.openAt), r.probe.tries >= maxProbes
+		if found || gaveUp {
+			if !found {
 				delete(r.known.open, key)
 			}
 			r.open, r.probe = r.open[:len(r.open)-1], probe{at: r.probe.at}

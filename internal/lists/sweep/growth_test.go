@@ -254,7 +254,7 @@ func growth(t *testing.T, seed uint64) {
 			unseen, twice)
 	}
 	if t.Failed() {
-		t.Logf("ended after %v, marks %d, last swept %+v", time.Since(g.began), len(s.marks), d.lastSwept())
+		t.Logf("ended after %v, marks %d, last swept %v", time.Since(g.began), len(s.marks), d.lastSwept())
 		t.Logf("order %d, limit %d, fixed %d, %v a call, %.0f rows a second, bursts %t, keep %d, fails %v, no total %t", g.order,
 			limit, g.fixed, g.latency, steady, bursts, g.keep, g.fails, g.noTotal)
 	}

@@ -51,6 +51,24 @@ type List[T any] interface {
 // Sink publishes rows as events, under a leadership: while one sweeper has it, no other one's events are stored. No two
 // calls overlap, but up to inFlight waits may be outstanding.
 type Sink[T any] interface {
+	Leadership
+	// Learn yields the states that any sweeper published since the last call; the first time all that are kept. It goes up
+	// to the leadership if this sweeper has it, which may publish from then on, else up to what is stored by now. It may
+	// return ErrReset.
+	Learn(ctx context.Context) iter.Seq2[Stored, error]
+	// Reset is called after ErrReset, before anything else: what was learned is forgotten.
+	Reset()
+	// Publish begins to store an event for each row. wait returns how many, from the first, are certainly stored.
+	// ErrBehind means that another sweeper may lead, or that some may be stored: call Lead and Learn after all outstanding
+	// waits. After any other error but ErrReset the same call would fail again.
+	Publish(ctx context.Context, rows []Row[T]) (wait func() (stored int, err error))
+	// Swept is called after each sweep that came through, with the time up to which all rows are published. Errors: as for
+	// Publish.
+	Swept(ctx context.Context, completeThrough time.Time) error
+}
+
+// Leadership is the part of a Sink that is the same for every list: who leads, and how far the list is published.
+type Leadership interface {
 	// Lead takes the leadership, from whichever sweeper has it, after all outstanding waits. ErrLed: another sweeper has
 	// taken it from this one, which is a standby from now on and may call Lead again. It may return ErrReset.
 	Lead(ctx context.Context) error
@@ -59,25 +77,13 @@ type Sink[T any] interface {
 	Led(ctx context.Context) (bool, error)
 	// Resign lets Led of others report false, until Lead is called. What this sweeper publishes is still stored.
 	Resign()
-	// Learn yields the states that any sweeper published since the last call; the first time all that are kept. It goes up
-	// to the leadership if this sweeper has it, which may publish from then on, else up to what is stored by now. It may
-	// return ErrReset.
-	Learn(ctx context.Context) iter.Seq2[Stored, error]
-	// Reset is called after ErrReset, before anything else: what was learned is forgotten.
-	Reset()
 	// Kept returns since when all events are kept: an older row that is not known counts as published. Zero means that no
 	// event was ever dropped. It is called before Learn, and may return ErrReset.
 	Kept(ctx context.Context) (time.Time, error)
-	// Publish begins to store an event for each row. wait returns how many, from the first, are certainly stored.
-	// ErrBehind means that another sweeper may lead, or that some may be stored: call Lead and Learn after all outstanding
-	// waits. After any other error but ErrReset the same call would fail again.
-	Publish(ctx context.Context, rows []Row[T]) (wait func() (stored int, err error))
-	// Mark stores how far the list was published. Errors: as for Publish.
+	// Mark stores how far the list was published. Errors: as for Sink.Publish.
 	Mark(ctx context.Context, m Mark) error
 	// LastMark returns the last mark that was stored; a zero one if there is none.
 	LastMark(ctx context.Context) (Mark, error)
-	// Swept is called after each sweep that came through. Errors: as for Publish.
-	Swept(ctx context.Context, s Swept) error
 }
 
 // Stored is a state whose event was stored.
@@ -106,9 +112,4 @@ type Mark struct {
 	Order           Order     // of the list
 	Anchor          []uint64  // keys of the rows from which on all were published: see head
 	Scanned         int       // rows from the first on at which the scan has arrived
-}
-
-// Swept says what is known after a sweep.
-type Swept struct {
-	CompleteThrough time.Time
 }

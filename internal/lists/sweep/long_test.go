@@ -70,7 +70,7 @@ func (c *counter) Publish(_ context.Context, rows []Row[int]) func() (int, error
 }
 func (*counter) Mark(context.Context, Mark) error             { return nil }
 func (*counter) LastMark(context.Context) (m Mark, err error) { return m, nil }
-func (*counter) Swept(context.Context, Swept) error           { return nil }
+func (*counter) Swept(context.Context, time.Time) error       { return nil }
 
 // An idle list is seen again, from its first row to its last, in a second a page and what its newest rows take, which
 // is half of the pages at most, by 67 calls a minute; what is known of it takes about 8 bytes a row.

@@ -10,7 +10,7 @@ import (
 // complete fails when a reading of the whole list is complete that began after a row was
 // listed and has not had it published.
 func (w *world) complete(r *row, listed time.Time) {
-	w.sink.onSwept = func(Swept) {
+	w.sink.onSwept = func(time.Time) {
 		last := w.sweeper.readLast.Load()
 		if last != nil && last.Back.IsZero() && last.Began.After(listed) && w.told[r.id(r.states)] == 0 {
 			w.Errorf("%v after the row was listed the reading of %v is said to be complete", time.Since(listed), last.Began)

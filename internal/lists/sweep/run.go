@@ -63,7 +63,7 @@ func (r *run[T]) lead(ctx context.Context) error {
 	if m.Since.After(now) {
 		m.Since = time.Time{}
 	}
-	m.At, m.CompleteThrough, m.Since = earlier(m.At, now), earlier(m.CompleteThrough, now), earlier(m.Since, now)
+	m.At, m.CompleteThrough = earlier(m.At, now), earlier(m.CompleteThrough, now)
 	r.since = later(r.since, m.Since)
 	r.state, r.marked, r.background, r.anchored = m, m, background{}, anchored{end: m.Total}
 	r.told = r.stored
@@ -146,7 +146,7 @@ func (r *run[T]) finish(ctx context.Context) error {
 	}
 	r.Logger.Debug().Int("new", r.stored-r.seen.stored).Int("total", r.state.Total).
 		Time("complete_through", r.state.CompleteThrough).Msg("sweep: done")
-	return r.again(ctx, func() error { return r.Sink.Swept(ctx, Swept{CompleteThrough: r.state.CompleteThrough}) })
+	return r.again(ctx, func() error { return r.Sink.Swept(ctx, r.state.CompleteThrough) })
 }
 
 // through returns how far the list is published; zero if that is unknown.

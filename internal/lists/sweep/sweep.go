@@ -10,7 +10,7 @@
 //	             └─ learned from the events themselves
 //
 // The events are the only memory: there is no cursor that could disagree with them. One sweeper leads; the others read
-// nothing of the list, and follow the events, until nobody answers that he leads.
+// nothing of the list, and follow the events, until none answers that it leads.
 //
 // A state that begins and ends between two looks is never seen. Only head.go and a whole scan move the mark; the order of
 // the steps in run.go (publish, learn, mark) decides what it may claim: change it only with the model's runs.

@@ -5,9 +5,6 @@ import (
 	"time"
 )
 
-// last is what the last sweep knew.
-func (w *world) last() Swept { return w.sink.lastSwept() }
-
 // In a list whose rows are all too old to be published, a mark is not stored by each sweep.
 func TestAnOldListIsMarkedSeldom(t *testing.T) {
 	inOrderedWorld(t, 300, func(w *world) {
@@ -28,17 +25,17 @@ func TestRowsOfTheFutureDoNotMoveTheMarkAhead(t *testing.T) {
 				r.created = r.created.Add(31 * time.Hour)
 			}
 		})
-		w.sink.onSwept = func(s Swept) {
-			if s.CompleteThrough.After(time.Now()) {
-				w.Errorf("complete through %v", time.Until(s.CompleteThrough))
+		w.sink.onSwept = func(through time.Time) {
+			if through.After(time.Now()) {
+				w.Errorf("complete through %v", time.Until(through))
 			}
 		}
 		w.run(time.Hour)
 		w.change(func() { w.add(1); w.rows[300].created = time.Now().Add(7 * time.Hour) })
 		added := time.Now()
 		w.run(time.Hour)
-		if s := w.last(); s.CompleteThrough.Before(added) {
-			w.Errorf("after another row: complete through %v, want %v", s.CompleteThrough, added)
+		if through := w.sink.lastSwept(); through.Before(added) {
+			w.Errorf("after another row: complete through %v, want %v", through, added)
 		}
 	})
 }

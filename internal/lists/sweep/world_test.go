@@ -216,8 +216,8 @@ type sink struct {
 	pages        []int // events of each Publish
 	underWay     int
 	mostUnderWay int
-	swept        []Swept
-	onSwept      func(Swept)
+	swept        []time.Time
+	onSwept      func(time.Time)
 	before       func(what string) // a page or a mark is stored
 	onMark       func(Mark)
 }
@@ -352,18 +352,18 @@ func (d *sink) LastMark(context.Context) (m Mark, err error) {
 	return m, nil
 }
 
-func (d *sink) Swept(_ context.Context, s Swept) error {
+func (d *sink) Swept(_ context.Context, through time.Time) error {
 	d.mu.Lock()
-	d.swept = append(d.swept, s)
+	d.swept = append(d.swept, through)
 	d.mu.Unlock()
 	if d.onSwept != nil {
-		d.onSwept(s)
+		d.onSwept(through)
 	}
 	return nil
 }
 
-// lastSwept is what was said after the last sweep.
-func (d *sink) lastSwept() Swept {
+// lastSwept is up to when all rows were published by the last sweep.
+func (d *sink) lastSwept() time.Time {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.swept[len(d.swept)-1]

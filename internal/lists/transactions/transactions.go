@@ -29,14 +29,9 @@ import (
 
 // Store is the sink of events: see sweep.Sink.
 type Store interface {
-	Lead(ctx context.Context) error
-	Led(ctx context.Context) (bool, error)
-	Resign()
+	sweep.Leadership
 	Learn(ctx context.Context) iter.Seq2[sweep.Stored, error]
-	Kept(ctx context.Context) (time.Time, error)
 	Publish(ctx context.Context, events []messages.Event) (wait func() (stored int, err error))
-	Mark(ctx context.Context, m sweep.Mark) error
-	LastMark(ctx context.Context) (sweep.Mark, error)
 }
 
 // Config is what a List needs. Read, Store, Enrollments and Times are required.
@@ -180,4 +175,4 @@ func (l *List) events(ctx context.Context, rows []sweep.Row[Record]) (events []m
 }
 
 // Swept does nothing.
-func (l *List) Swept(context.Context, sweep.Swept) error { return nil }
+func (l *List) Swept(context.Context, time.Time) error { return nil }

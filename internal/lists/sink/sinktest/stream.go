@@ -92,7 +92,7 @@ func (p *Poller[T]) Lead(context.Context) error {
 	return nil
 }
 
-// Led is that of the sink.
+// Led reports what sink.Store.Led does.
 func (p *Poller[T]) Led(context.Context) (bool, error) {
 	p.Mu.Lock()
 	defer p.Mu.Unlock()
@@ -165,7 +165,7 @@ func (p *Poller[T]) Store(events ...messages.Event) (stored int, err error) {
 	return stored, nil
 }
 
-// Kept is that of the sink.
+// Kept returns what sink.Store.Kept does.
 func (p *Poller[T]) Kept(context.Context) (time.Time, error) {
 	p.Mu.Lock()
 	defer p.Mu.Unlock()
