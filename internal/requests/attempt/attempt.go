@@ -11,10 +11,10 @@
 // clock, for a batch that of its message as well; none begins after give_up_at or against a hold, and none is repeated after
 // the program was asked to stop.
 //
-//	attempt.go  what a call is, and making it
+//	attempt.go  what a call is; what is due before it, and making it
 //	lease.go    announcing it, and how long that holds
-//	prepare.go  before a call: give up, look, and what an earlier delivery stored
-//	judge.go    after a failed one: what follows from its fate
+//	unknown.go  after a failed one: what follows from its fate, and whether one of unknown fate is repeated
+//	giveup.go   nothing happened: defer the request, or give it up
 package attempt
 
 import (
@@ -225,3 +225,94 @@ type PanicError struct{ Stack []byte }
 func Panicked(any) error { return &PanicError{Stack: debug.Stack()} }
 
 func (e *PanicError) Error() string { return "a panic" }
+
+// prepare does what is due before a call: it gives up, looks up what became of an earlier one,
+// announces. ended: there will be no call. It does nothing that was done just before.
+func (r *run[T]) prepare(ctx context.Context) (ended bool, err error) {
+	for {
+		now := time.Now()
+		if !now.Before(r.GiveUpAt) {
+			return true, r.giveUp(ctx)
+		}
+		look := r.unknown != "" && r.found.passed(now)
+		if r.Throttle != nil && r.allowed.passed(now) && !(look && r.LooksUp) {
+			if err := r.await(ctx); err != nil || r.result.Verdict != "" {
+				return true, err
+			}
+			continue // that may have taken long
+		}
+		if look {
+			if ended, err := r.look(ctx, false); err != nil || ended {
+				return ended, err
+			}
+			// A look-up waits for the rate itself. If the call waited too, one would be too old, or many calls made at once.
+			if r.allowed = r.found; r.LooksUp && r.Owe != nil {
+				r.Owe()
+			}
+			continue // that took its time
+		}
+		if r.Before != nil {
+			if never := r.Before(now); never != nil {
+				return true, r.refused(ctx, never)
+			}
+		}
+		if !r.counted {
+			r.counted = true
+			r.History.Attempt++
+		}
+		if r.lease.until.outlasts(now, r.Timeout) && (r.Stale == nil || !r.Stale(now)) {
+			return false, nil
+		}
+		if err := r.announce(ctx); err != nil {
+			return false, err
+		}
+		if r.result.Verdict != "" { // the record was not stored
+			return true, nil
+		}
+	}
+}
+
+// await waits until the call may be made, and not beyond give_up_at. It comes before everything that ages: look-ups,
+// and above all the announcement, since a worker that died while it waited must not leave a call of unknown fate. A
+// program that ends gives the request back; if a call was announced and not made, it stores that.
+func (r *run[T]) await(ctx context.Context) error {
+	limited, cancel := context.WithDeadline(ctx, r.GiveUpAt)
+	defer cancel()
+	err := r.Throttle(limited)
+	switch {
+	case err == nil:
+		r.allowed = newDeadline(min(retry.MayCall<<min(r.asked, 8), retry.MayCallMax))
+		r.asked++
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case limited.Err() != nil: // give_up_at has come
+	case !r.lease.Taken():
+		return &history.RetryLaterError{At: time.Now(), Cause: err}
+	default:
+		r.later(r.busy("the program ended before the call could be made", err), r.nextWait())
+	}
+	return nil
+}
+
+// awaitSlot takes a slot before give_up_at. The call is announced again before its deadline passes: else a repeat of the
+// request would find a call of unknown fate that was never made. A verdict means that there will be no call; no slot is taken.
+func (r *run[T]) awaitSlot(ctx context.Context) error {
+	for !r.Slots.Try() {
+		wait := min(time.Until(r.lease.until.monotonic)-retry.Margin/2, time.Until(r.GiveUpAt))
+		waits, cancel := context.WithTimeout(ctx, wait)
+		err := r.Slots.Take(waits)
+		cancel()
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case !time.Now().Before(r.GiveUpAt):
+			return r.giveUp(ctx)
+		}
+		if err := r.announce(ctx); err != nil || r.result.Verdict != "" {
+			return err
+		}
+	}
+	return nil
+}

@@ -103,3 +103,22 @@ func (l Deadline) earlier(o Deadline) Deadline {
 	}
 	return l
 }
+
+// announce stores started with a new deadline, and the record of the call that follows.
+func (r *run[T]) announce(ctx context.Context) error {
+	r.result.AfterUnknown = r.result.AfterUnknown || r.unknown != ""
+	if err := r.lease.renew(ctx, r.result.AfterUnknown); err != nil {
+		return err
+	}
+	until, begin := r.lease.until, time.Now()
+	if r.Record == nil || until.passed(begin) { // if it has passed, another worker may have it: announcing it again will show
+		return nil
+	}
+	if err := r.Record(ctx, begin, until.wall); err != nil {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		r.later(r.busy("the record of the call could not be stored", err), r.nextWait())
+	}
+	return nil
+}

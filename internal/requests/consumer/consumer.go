@@ -4,11 +4,9 @@
 //	                                                                                └─ no answer yet ─► nak with delay
 //
 //	consumer.go  the four operations, workers, and what ends them
-//	take.go      pull as many requests as workers are free, or the one that a hold lets pass; keep them leased
-//	large.go     bound the bytes in flight
-//	open.go      read the message: its body, id, time to give up; was it reopened by a person?
-//	settle.go    outcome, dead letter, ack, nak; the only place that decides about a delivery
-//	outcome.go   what is logged and counted
+//	take.go      pull as many requests as workers are free, or the one that a hold lets pass; keep them leased, bound their
+//	             bytes; read the message: its body, id, time to give up; was it reopened by a person?
+//	settle.go    outcome, dead letter, ack, nak: the only place that decides about a delivery; what is logged and counted
 package consumer
 
 import (

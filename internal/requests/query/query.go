@@ -12,11 +12,13 @@ import (
 	"time"
 
 	"errand/internal/history"
+	"errand/internal/requests/admission"
 	"errand/internal/requests/attempt"
 	"errand/internal/requests/hold"
 	"errand/internal/retry"
 	"errand/pkg/clients"
 	"errand/pkg/clients/mail"
+	"errand/pkg/clients/mandate"
 	"errand/pkg/messages"
 )
 
@@ -94,4 +96,112 @@ func later[R any](c *attempt.Caller, r attempt.Request[R], why *clients.Error, w
 	}
 	return r.History.Event(messages.Failed, &messages.FailedBody{Reason: messages.ReasonUnavailable, HTTPStatus: why.Status,
 		Message: fmt.Sprintf("given up after %s", messages.Time{Time: r.GiveUpAt}), Fields: why.Fields, Fingerprint: r.History.Fingerprint}), nil
+}
+
+// Why a listing waits that could go on.
+var (
+	errStopping = errors.New("query: the program ends between two pages")
+	errCrowded  = &clients.Error{Operation: string(messages.Transactions), Fate: clients.Busy, Reason: clients.ReasonBusy,
+		Message: "other long listings are read first"}
+)
+
+// Transactions lists mandate transactions.
+type Transactions struct {
+	Upstream     *mandate.Client
+	Caller       *attempt.Caller
+	WithoutPayer bool // events hold nothing of the payers
+
+	long admission.Share // calls of listings beyond their first page
+}
+
+// Handle answers one listing request. One that was interrupted or deferred, or made room for others, continues with the page
+// after the last one published. Each page says until when its worker continues: of two workers that list the same id, one waits.
+func (q *Transactions) Handle(ctx context.Context, r attempt.Request[messages.TransactionsRequest]) (messages.Event, error) {
+	h := r.History
+	last := messages.TransactionsPage{More: true} // none was published
+	if r.Prior.State == messages.Page {
+		if err := messages.DecodeEvent(r.Prior.Last, &last); err != nil {
+			return messages.Event{}, err
+		}
+		if last.Deadline.IsZero() { // published by a program that did not say whether there is more
+			last = messages.TransactionsPage{More: true}
+		}
+	}
+	h.Attempt++
+	filter := mandate.Filter{OrderNumber: r.Body.OrderNumber, Status: r.Body.Status,
+		ExchangeReferenceNumber: r.Body.ExchangeReferenceNumber, PayerEmail: r.Body.PayerEmail}
+	more := func() bool { return last.More && (r.Body.MaxPages == 0 || last.Page < r.Body.MaxPages) }
+	share := share{Transactions: q}
+	defer share.free()
+	var waits error
+	if last.Page > 0 && more() {
+		waits = share.next()
+	}
+	for before := last.Records; waits == nil && more(); {
+		page, err := read(ctx, q.Caller, r, func(ctx context.Context) (mandate.Page, error) {
+			return q.Upstream.TransactionsPage(ctx, filter, last.Page+1, before)
+		})
+		if err != nil {
+			return unanswered(q.Caller, r, q.shown(err, filter))
+		}
+		before = page.Records
+		last = messages.TransactionsPage{Page: page.Number, Records: page.Records, Total: last.Total + len(page.Records), More: page.More,
+			Fingerprint: h.Fingerprint, Deadline: messages.Time{Time: time.Now()}}
+		if q.WithoutPayer {
+			last.Records = messages.WithoutPayers(page.Records)
+		}
+		if more() {
+			if waits = share.next(); waits == nil {
+				last.Deadline = q.Caller.Deadline().Time()
+			}
+		}
+		if err := h.Store(ctx, messages.Page, &last); err != nil {
+			return messages.Event{}, err
+		}
+	}
+	switch {
+	case errors.Is(waits, errCrowded): // the fewer pages it has had, the sooner it is back
+		return later(q.Caller, r, errCrowded, min(q.Caller.Policy.Max, time.Duration(last.Page)*q.Caller.Policy.Max/10))
+	case waits != nil:
+		return messages.Event{}, waits
+	}
+	return h.Event(messages.Listed, &messages.TransactionsListed{Pages: last.Page, Total: last.Total, Fingerprint: h.Fingerprint}), nil
+}
+
+// share is one listing's share of the calls of long ones.
+type share struct {
+	*Transactions
+	taken   bool
+	refused int // how many others had been, then
+}
+
+// enough is how many others are refused before a listing frees its share. Each of them is back some seconds later: while few
+// are, the share would be idle until then.
+const enough = 10
+
+// next returns why the next page has to wait, if it does.
+func (s *share) next() error {
+	switch {
+	case s.Caller.Stopping():
+		return &history.RetryLaterError{At: time.Now(), Cause: errStopping}
+	case s.taken && s.long.Refused()-s.refused >= enough, !s.taken && !s.long.Try(1, cap(s.Caller.Slots)/2):
+		return errCrowded
+	case !s.taken:
+		s.taken, s.refused = true, s.long.Refused()
+	}
+	return nil
+}
+
+func (s *share) free() {
+	if s.taken {
+		s.long.Free(1)
+	}
+}
+
+// shown is what an event may say about a listing that failed.
+func (q *Transactions) shown(err error, filter mandate.Filter) error {
+	if failed, ok := errors.AsType[*clients.Error](err); ok && q.WithoutPayer {
+		return failed.Without(filter.PayerEmail)
+	}
+	return err
 }

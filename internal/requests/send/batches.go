@@ -1,241 +1,167 @@
 package send
 
 import (
-	"context"
-	"errors"
-	"sync"
-	"time"
+	"fmt"
+	"hash/maphash"
+	"iter"
 
-	"errand/internal/failpoint"
-	"errand/internal/history"
-	"errand/internal/requests/attempt"
 	"errand/pkg/messages"
 )
 
-// delivery is the work on a message of several batches on one delivery.
-type delivery struct {
-	*message
-	outcome
-	reopened uint64 // sequence of the event that reopened the request; 0 if none did
-	named    []int  // the batches that this event allows to be sent; empty if it names none
-
-	lease *attempt.Lease // the message's: each batch is sent under it
-
-	mu       sync.Mutex // guards what follows
-	deferred *result    // the batch that waits longest
-	broken   error      // ends the work
+// plan is how a list of recipients is cut into batches; the same list and size always give the same plan.
+type plan struct {
+	size       int // recipients a batch
+	recipients int // valid and distinct
+	batches    int
+	duplicates int
+	invalid    []messages.InvalidAddress // the first hundred
+	faults     int                       // how many are invalid
+	kept       []string                  // the recipients, if they are at most maxKept or one batch
+	out        set                       // which texts are left out: invalid ones and duplicates
 }
 
-// many sends a message of several batches, some of them at once.
-func (m *message) many(ctx context.Context) (messages.Event, error) {
-	d := &delivery{message: m}
-	d.lease = m.Caller.Lease(m.request.History, func(deadline messages.Time, afterUnknown bool) messages.Body {
-		m.request.History.Attempt = m.before + int(m.calls.Load()) + 1
-		return m.started(deadline, afterUnknown)
-	})
-	if err := d.findReopened(ctx); err != nil {
-		return messages.Event{}, err
-	}
-	work := make(chan batch)
-	var workers sync.WaitGroup
-	for range min(max(m.Parallel, 1), m.plan.batches) {
-		workers.Go(func() {
-			for b := range work {
-				d.settle(ctx, b)
+// batch is one call's share of the recipients.
+type batch struct {
+	number int // from 1
+	first  int // index into the recipients, from 0
+	to     []string
+}
+
+// maxKept is how many recipients of several batches are kept until they are sent. Longer lists are read again.
+const maxKept = 4000
+
+// listFault is a rule that a list breaks, whenever it is read.
+type listFault string
+
+func (f listFault) Error() string { return "send: the recipient list " + string(f) }
+
+// room is how many recipients of a list are compared in one reading, in a few megabytes.
+const room = 100_000
+
+// planned finds the invalid recipients and the duplicates of a list and counts what is left. Each call of texts reads the list
+// from its beginning: once for every so many recipients as there is room to compare.
+//
+// about is an estimate of how many texts the list has, 0 if that is unknown. A list with more
+// recipients than limit, or with more than twice as many texts, is refused; 0 means no limit.
+//
+// Errors: a listFault, which no repetition mends, or the list's error. With the fault that there is no recipient at all,
+// the plan says what there is instead.
+func planned(texts func() iter.Seq2[string, error], about, size, limit, room int) (plan, error) {
+	p := plan{size: size, kept: make([]string, 0, min(about, max(size, maxKept)))}
+	seen := make(map[recipient]struct{}, min(about, room))
+	for from, rest := 0, 0; rest >= 0; from = rest {
+		clear(seen)
+		rest = -1 // the first text that there was no room for
+		i := -1
+		for text, err := range texts() {
+			if i++; err != nil {
+				return plan{}, err
 			}
-		})
-	}
-	for b, err := range m.plan.cut(m.texts(ctx)) {
-		if err != nil {
-			d.stop(err)
-		}
-		failpoint.Here(failpoint.NextBatch)
-		if !d.goesOn() {
-			break
-		}
-		if m.calls.Load() == 0 && m.findsOut() {
-			d.settle(ctx, b)
-			continue
-		}
-		work <- b
-	}
-	close(work)
-	workers.Wait()
-	m.request.History.Attempt = m.before + int(m.calls.Load())
-	return d.finish(ctx)
-}
-
-// findsOut reports whether one call must show that the upstream works again before others are made.
-func (m *message) findsOut() bool {
-	p := m.request.Prior
-	return m.request.Permit.Probe() || p.State == messages.Deferred && (p.Reason == messages.ReasonHeld || p.Reason == messages.ReasonBusy)
-}
-
-// findReopened finds out whether the request was reopened.
-func (d *delivery) findReopened(ctx context.Context) error {
-	h := d.request.History
-	if d.request.Prior.State == "" {
-		return nil
-	}
-	e, err := h.Log.Leader(ctx, messages.Send, messages.Send.Subject(messages.Reopened, h.ID))
-	if err != nil || e.Body == nil {
-		return err
-	}
-	var said messages.ReopenedBody
-	err = messages.DecodeEvent(e.Body, &said)
-	d.reopened, d.named = e.Sequence, said.Batches
-	return err
-}
-
-// goesOn reports whether to begin another batch.
-func (d *delivery) goesOn() bool {
-	switch {
-	case d.ended():
-	case d.calls.Load() > 0 && d.Caller.Stopping():
-		d.wait(waiting(errStopping, time.Now(), errStopping))
-	case d.unknown.Load() >= unknownBatches:
-		d.wait(waiting(errNoAnswers, d.notBefore(), errNoAnswers))
-	default:
-		return true
-	}
-	return false
-}
-
-// unknownBatches is after how many batches of unknown fate in a row the others wait: one message alone begins no hold.
-const unknownBatches = 3
-
-var errNoAnswers = errors.New("send: what became of the last batches is unknown")
-
-func (d *delivery) ended() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.broken != nil || d.deferred != nil
-}
-
-// errStopping is why a batch waits that could have been sent, or a list that could have been read.
-var errStopping = errors.New("send: the program ends")
-
-func (d *delivery) stop(err error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.broken == nil {
-		d.broken = err
-	}
-}
-
-// wait notes that a batch waits. Then no other is begun.
-func (d *delivery) wait(r result) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.deferred == nil || r.NotBefore.After(d.deferred.NotBefore) {
-		d.deferred = &r
-	}
-}
-
-// settle takes one batch to its end over its own history.
-func (d *delivery) settle(ctx context.Context, b batch) {
-	defer func() {
-		if p := recover(); p != nil {
-			d.stop(attempt.Panicked(p))
-		}
-	}()
-	r := d.request
-	h := &history.History{Log: r.History.Log, Operation: messages.Batch, ID: messages.BatchID(r.History.ID, b.number), Trace: r.History.Trace}
-	leftOut := history.LeftOut(d.named, b.number)
-	if !leftOut {
-		h.ReopenedAt, h.Named = d.reopened, len(d.named) > 0
-	}
-	var got result
-	_, err := h.Settle(ctx, r.Prior.State == "", func(p history.Prior) (messages.Event, error) {
-		of := r.Delivery
-		of.History, of.Prior = h, p
-		var err error
-		if leftOut {
-			got = unnamed(b, p)
-		} else if got, err = d.send(ctx, of, d.lease, startedBatch(b), b); err != nil {
-			if errors.Is(err, attempt.ErrOver) { // what the batch's history says is for whoever has the message
-				d.stop(err)
+			if limit > 0 && i >= 2*limit {
+				return plan{}, listFault(fmt.Sprintf("holds more than %d addresses, with duplicates and invalid ones", 2*limit))
 			}
-			return messages.Event{}, err
+			if i < from || p.out.has(i) {
+				continue
+			}
+			address, err := messages.ParseRecipient(text)
+			if err != nil {
+				p.leaveOut(i, text, err)
+				continue
+			}
+			r := recipientOf(address)
+			switch _, met := seen[r]; {
+			case met:
+				p.out.add(i)
+				p.duplicates++
+			case len(seen) == room && rest < 0:
+				rest = i
+			case len(seen) < room:
+				seen[r] = struct{}{}
+				if p.recipients++; p.recipients <= max(size, maxKept) {
+					p.kept = append(p.kept, address)
+				}
+			}
+			if limit > 0 && p.recipients > limit {
+				return plan{}, listFault(fmt.Sprintf("holds more than %d recipients", limit))
+			}
 		}
-		if got.waits() {
-			return messages.Event{}, deferBatch(ctx, h, got)
+	}
+	if p.recipients == 0 {
+		return p, listFault("holds no valid address")
+	}
+	p.batches = (p.recipients + size - 1) / size
+	if len(p.kept) < p.recipients {
+		p.kept = nil
+	}
+	return p, nil
+}
+
+// leaveOut notes an invalid text.
+func (p *plan) leaveOut(i int, text string, why error) {
+	p.out.add(i)
+	if p.faults++; p.faults <= messages.ListedInvalid {
+		p.invalid = append(p.invalid, messages.InvalidAddress{Address: text, Reason: why.Error()})
+	}
+}
+
+// cut yields the planned batches in order, reading the list again unless it was kept. An error comes after complete batches.
+func (p *plan) cut(texts iter.Seq2[string, error]) iter.Seq2[batch, error] {
+	return func(yield func(batch, error) bool) {
+		for i := 0; i < len(p.kept); i += p.size {
+			if !yield(batch{number: 1 + i/p.size, first: i, to: p.kept[i:min(i+p.size, len(p.kept))]}, nil) {
+				return
+			}
 		}
-		return h.Event(got.state(), bodyOf(got)), nil
-	})
-	if done, ok := errors.AsType[*history.AlreadyDoneError](err); ok {
-		var f messages.Facts
-		f, err = messages.ReadFacts(done.Body)
-		got = settledBefore(b, len(b.to), done.State, f)
-	}
-	later, ok := errors.AsType[*history.RetryLaterError](err)
-	switch {
-	case ok && got.Verdict == "": // it waits since an earlier delivery, or another worker has it
-		d.wait(waiting(later, later.At, later.Cause))
-	case ok:
-		d.wait(got)
-	case err != nil:
-		d.stop(err)
-	default:
-		d.add(got)
-	}
-}
-
-// unnamed is the result of a batch that a person's redrive left out and whose history has no end.
-func unnamed(b batch, p history.Prior) result {
-	if history.Unfinished(p.State, p.Facts) == messages.Deferred {
-		return resultOf(b, attempt.Result[int]{Verdict: attempt.GivenUp, Reason: p.Reason, Status: p.HTTPStatus, Message: p.Message})
-	}
-	return resultOf(b, attempt.Result[int]{Verdict: attempt.Uncertain, Reason: messages.ReasonInterrupted,
-		Message: "it is not among the batches that were to be sent again, and its events do not show what became of it"})
-}
-
-// waiting is the result of a batch that must not be touched until a time.
-func waiting(why error, until time.Time, cause error) result {
-	r := attempt.Result[int]{Verdict: attempt.RetryLater, Reason: messages.ReasonBusy, Message: why.Error(), NotBefore: until, Cause: cause}
-	if cause == nil { // another worker may be calling: nothing more is known before its deadline
-		r.Reason = messages.ReasonInterrupted
-	}
-	return result{Result: r}
-}
-
-func startedBatch(b batch) attempt.Started {
-	return func(deadline messages.Time, afterUnknown bool) messages.Body {
-		return &messages.BatchBody{Batch: b.number, First: b.first, Count: len(b.to), Deadline: &deadline, AfterUnknown: afterUnknown}
+		if len(p.kept) > 0 {
+			return
+		}
+		next := batch{number: 1, to: make([]string, 0, p.size)}
+		i := -1
+		for text, err := range texts {
+			if i++; err == nil && p.out.has(i) {
+				continue
+			}
+			var address string
+			if err == nil {
+				address, err = messages.ParseRecipient(text)
+			}
+			if err != nil {
+				yield(batch{}, err)
+				return
+			}
+			next.to = append(next.to, address)
+			if len(next.to) == p.size {
+				if !yield(next, nil) {
+					return
+				}
+				next = batch{number: next.number + 1, first: next.first + len(next.to), to: make([]string, 0, p.size)}
+			}
+		}
+		if len(next.to) > 0 {
+			yield(next, nil)
+		}
 	}
 }
 
-// deferBatch stores that a batch waits, and returns the error that says so.
-func deferBatch(ctx context.Context, h *history.History, got result) error {
-	body := bodyOf(got)
-	body.NotBefore = &messages.Time{Time: got.NotBefore}
-	if err := h.Store(ctx, messages.Deferred, body); err != nil {
-		return err
-	}
-	return &history.RetryLaterError{At: got.NotBefore, Cause: got.Cause}
+// recipient is equal for two texts that name one recipient: two hashes, with seeds that nobody can predict.
+type recipient [2]uint64
+
+var seeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
+
+func recipientOf(address string) recipient {
+	var buf [256]byte // longer than most
+	text := messages.AppendRecipient(buf[:0], address)
+	return recipient{maphash.Bytes(seeds[0], text), maphash.Bytes(seeds[1], text)}
 }
 
-func bodyOf(r result) *messages.BatchBody {
-	b := &messages.BatchBody{Batch: r.number, First: r.first, Count: r.count, Reason: r.Reason, HTTPStatus: r.Status,
-		Message: r.Message, AfterUnknown: r.AfterUnknown, HeldCount: r.HeldCount}
-	if r.Verdict == attempt.Done {
-		b.Accepted = &r.Value
+// set is a set of small numbers, a bit each.
+type set []uint64
+
+func (s *set) add(i int) {
+	for i/64 >= len(*s) {
+		*s = append(*s, 0)
 	}
-	return b
+	(*s)[i/64] |= 1 << (i % 64)
 }
 
-// finish ends a delivery: with its outcome, or deferred because some batches wait.
-func (d *delivery) finish(ctx context.Context) (messages.Event, error) {
-	h := d.request.History
-	switch {
-	case d.broken != nil:
-		return messages.Event{}, d.broken
-	case d.deferred == nil:
-		return d.message.end(&d.outcome), nil
-	}
-	if !d.lease.Taken() { // nothing was done, and no event says how it is cut
-		return messages.Event{}, &history.RetryLaterError{At: d.deferred.NotBefore, Cause: d.deferred.Cause}
-	}
-	d.deferred.AfterUnknown = d.deferred.AfterUnknown || d.afterUnknown
-	return messages.Event{}, attempt.Defer(ctx, h, d.deferred.Result, &messages.DeferredBody{})
-}
+func (s set) has(i int) bool { return i/64 < len(s) && s[i/64]>>(i%64)&1 == 1 }

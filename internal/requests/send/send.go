@@ -8,8 +8,8 @@
 //
 //	send.go      one message: resume, plan, send its batch
 //	list.go      where recipients come from; how many long lists at once
-//	plan.go      which recipients are valid and distinct, and how they are cut
-//	batches.go   several batches, some at once
+//	batches.go   which recipients are valid and distinct, and how they are cut into batches
+//	parallel.go  several batches, some at once
 //	result.go    what is known of a batch, and the outcome of all
 package send
 

@@ -1,0 +1,108 @@
+package attempt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"errand/internal/history"
+	"errand/internal/requests/hold"
+	"errand/internal/retry"
+	"errand/pkg/clients"
+	"errand/pkg/messages"
+)
+
+// heldTries is how often a request may meet held, while others succeed, until the fault is taken to be the request's.
+const heldTries = 5
+
+// accountFault defers a request that met held, or ends it if its own credentials are at fault: held while others succeeded.
+func (r *run[T]) accountFault(ctx context.Context, e *clients.Error) error {
+	h := r.Permit.Hold()
+	own := r.OwnKey && (e.Status == 401 || e.Status == 402 || e.Status == 403)
+	alone := r.result.HeldCount > 0 && r.Prior.State == messages.Deferred && r.Prior.Reason == messages.ReasonHeld &&
+		h.SucceededSince(r.Prior.At.Time)
+	switch {
+	case r.result.HeldCount == 0:
+		r.result.HeldCount = 1
+	case alone:
+		r.result.HeldCount++
+	}
+	if own || r.result.HeldCount >= heldTries {
+		refused := *e
+		refused.Fate, refused.Reason = clients.Refused, clients.ReasonRefused
+		return r.refused(ctx, &refused)
+	}
+	r.Permit.Observe(hold.Call{Err: e, Suspect: alone})
+	r.later(e, max(r.Policy.Max, retry.Asked(e)))
+	return nil
+}
+
+// held defers a request whose call was not made because of a hold. It comes back soon: meanwhile it stays in its queue.
+func (r *run[T]) held(err error) {
+	e := r.Failed(clients.Held, clients.ReasonHeld, err.Error(), err)
+	if active, ok := errors.AsType[*hold.ActiveError](err); ok {
+		e.Status = active.Status
+	}
+	wait := r.Policy.Max
+	if r.unknown != "" { // each further call is a risk: rather seldom than soon
+		wait = r.nextWait()
+	}
+	r.later(e, wait)
+}
+
+// later defers the request for a while, so that a call is possible before give_up_at.
+func (r *run[T]) later(why error, wait time.Duration) {
+	if e, ok := errors.AsType[*clients.Error](why); ok {
+		r.describe(e)
+	}
+	r.result.Verdict, r.result.Cause = RetryLater, why
+	r.result.AfterUnknown = r.result.AfterUnknown || r.unknown != ""
+	r.result.NotBefore = retry.NotBefore(wait, r.GiveUpAt, r.Timeout)
+}
+
+func (r *run[T]) describe(e *clients.Error) {
+	r.result.Reason, r.result.Message, r.result.Status, r.result.Fields = messages.Reason(e.Reason), e.Message, e.Status, e.Fields
+	if r.result.Message == "" {
+		r.result.Message = e.Error()
+	}
+}
+
+// nextWait is how long the request waits when it is deferred now.
+func (r *run[T]) nextWait() time.Duration { return r.Policy.Defer(r.Prior.Waited()) }
+
+// busy is the error of a call that was not made because of err.
+func (r *run[T]) busy(message string, err error) *clients.Error {
+	return r.Failed(clients.Busy, clients.ReasonBusy, message, err)
+}
+
+// giveUp ends a request after give_up_at. After a call of unknown fate it is looked up once more.
+func (r *run[T]) giveUp(ctx context.Context) error {
+	r.result.Verdict, r.result.Reason, r.result.Status = GivenUp, messages.ReasonUnavailable, 0
+	r.result.Message = fmt.Sprintf("given up after %s", messages.Time{Time: r.GiveUpAt})
+	if r.unknown == "" {
+		return nil
+	}
+	r.result.Verdict, r.result.Reason = Uncertain, r.unknown
+	_, err := r.ask(ctx, false)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err != nil {
+		r.result.Message += "; what became of its call could not be found out: " + err.Error()
+	}
+	return nil
+}
+
+// MayBeDone follows why a request is not run, where something may have been done for it.
+const MayBeDone = "; a call may have been made"
+
+// Defer stores that a request waits, as r says, and returns the error that tells the queue.
+func Defer[T any](ctx context.Context, h *history.History, r Result[T], body *messages.DeferredBody) error {
+	body.Reason, body.Message, body.HTTPStatus, body.NotBefore = r.Reason, r.Message, r.Status, messages.Time{Time: r.NotBefore}
+	body.AfterUnknown, body.HeldCount, body.Fingerprint = r.AfterUnknown, r.HeldCount, h.Fingerprint
+	if err := h.Store(ctx, messages.Deferred, body); err != nil {
+		return err
+	}
+	return &history.RetryLaterError{At: r.NotBefore, Cause: r.Cause}
+}
