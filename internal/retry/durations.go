@@ -2,18 +2,6 @@ package retry
 
 import "time"
 
-// Schedule is a growing wait: First, then twice as long each time, up to Max.
-type Schedule struct{ First, Max time.Duration }
-
-// Wait returns the n-th wait, from 1.
-func (s Schedule) Wait(n int) time.Duration {
-	wait := s.First
-	for ; n > 1 && wait < s.Max; n-- {
-		wait *= 2
-	}
-	return min(wait, s.Max)
-}
-
 // What is tried again, and how often.
 var (
 	Store = Schedule{50 * time.Millisecond, 2 * time.Second}  // for a write or a read that NATS did not answer

@@ -11,8 +11,7 @@
 // two leases, and replicas need not be counted, since one without calls leases none.
 //
 //	limit.go  waiting
-//	fleet.go  leasing, and letting callers go
-//	lease.go  a lease: one replica's share of the rate
+//	fleet.go  leasing a replica's share of the rate, and letting callers go
 package throttle
 
 import (

@@ -81,6 +81,18 @@ func NotBefore(wait time.Duration, giveUp time.Time, call time.Duration) time.Ti
 	return end
 }
 
+// Schedule is a growing wait: First, then twice as long each time, up to Max.
+type Schedule struct{ First, Max time.Duration }
+
+// Wait returns the n-th wait, from 1.
+func (s Schedule) Wait(n int) time.Duration {
+	wait := s.First
+	for ; n > 1 && wait < s.Max; n-- {
+		wait *= 2
+	}
+	return min(wait, s.Max)
+}
+
 // Read calls f, which changes nothing upstream, until it succeeds, fails with a fate other than busy or unknown, or runs out
 // of tries. The error is f's last one, joined with the context's cause if that ended a wait. stop, which may be nil, ends it too.
 func Read[T any](ctx context.Context, stop <-chan struct{}, p Policy, f func(context.Context) (T, error)) (T, error) {
