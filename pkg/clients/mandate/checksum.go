@@ -45,23 +45,3 @@ func digits(raw json.RawMessage) string {
 	}
 	return string(raw)
 }
-
-// amountText writes a plain decimal number in the configured form, never changing its value.
-func amountText(text, format string) (string, bool) {
-	whole, fraction, _ := strings.Cut(text, ".")
-	fraction = strings.TrimRight(fraction, "0")
-	if !plain(whole) || len(fraction) > 2 || fraction != "" && !plain(fraction) || len(whole) > 1 && whole[0] == '0' {
-		return "", false
-	}
-	if format == fixed2 {
-		return whole + "." + (fraction + "00")[:2], true
-	}
-	if fraction == "" {
-		return whole, true
-	}
-	return whole + "." + fraction, true
-}
-
-func plain(text string) bool {
-	return text != "" && strings.Trim(text, "0123456789") == ""
-}

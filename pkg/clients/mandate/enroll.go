@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"errand/pkg/clients"
+	"errand/pkg/clients/internal/scan"
 )
 
 // Enrollment is the document's enrollment request.
@@ -99,4 +100,65 @@ func encode(e Enrollment) ([]byte, error) {
 func failure(body []byte) clients.Reading {
 	message, fields := clients.ParseError(body)
 	return clients.Reading{Message: message, Fields: fields}
+}
+
+// amountText writes a plain decimal number in the configured form, never changing its value.
+func amountText(text, format string) (string, bool) {
+	whole, fraction, _ := strings.Cut(text, ".")
+	fraction = strings.TrimRight(fraction, "0")
+	if !plain(whole) || len(fraction) > 2 || fraction != "" && !plain(fraction) || len(whole) > 1 && whole[0] == '0' {
+		return "", false
+	}
+	if format == fixed2 {
+		return whole + "." + (fraction + "00")[:2], true
+	}
+	if fraction == "" {
+		return whole, true
+	}
+	return whole + "." + fraction, true
+}
+
+func plain(text string) bool {
+	return text != "" && strings.Trim(text, "0123456789") == ""
+}
+
+// readEnrolled wants a url. An answer with another order number belongs to another request: behind its url is another payer.
+func readEnrolled(body []byte) (url, order string, ok bool) {
+	if !json.Valid(body) {
+		return "", "", false
+	}
+	if url, order, ok = scanEnrolled(body); !ok {
+		var answer struct {
+			OrderNumber any    `json:"order_number"` // of an unexpected type it names none
+			URL         string `json:"url"`
+		}
+		if json.Unmarshal(body, &answer) != nil {
+			return "", "", false
+		}
+		url = answer.URL
+		order, _ = answer.OrderNumber.(string)
+	}
+	return url, strings.TrimSpace(order), strings.TrimSpace(url) != "" && len(url) <= longestURL
+}
+
+// longestURL is far more than any browser opens, and little enough for an event.
+const longestURL = 8 << 10
+
+// scanEnrolled reads a valid answer as encoding/json does, quicker; false means that the answer is not simple.
+func scanEnrolled(body []byte) (url, order string, ok bool) {
+	texts := true
+	ok = scan.Object(bytes.TrimSpace(body), func(key, value []byte) bool {
+		into := &url
+		switch string(key) {
+		case "url":
+		case "order_number":
+			into = &order
+		default:
+			return false
+		}
+		texts = texts && value[0] == '"'
+		scan.Text(into, value)
+		return true
+	})
+	return url, order, ok && texts
 }
