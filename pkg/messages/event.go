@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -201,4 +203,183 @@ func isPlain(s string) bool {
 // isControl covers the C0 and C1 controls and Unicode's two line separators.
 func isControl(r rune) bool {
 	return unicode.IsControl(r) || r == '\u2028' || r == '\u2029'
+}
+
+// FailedBody is the body of mandate.enroll.failed, mandate.transactions.failed
+// and mail.account.failed.
+type FailedBody struct {
+	Common
+	Reason  Reason `json:"reason"`
+	Message string `json:"message"`
+	// HTTPStatus is 0 where no call was made or none was answered.
+	HTTPStatus int `json:"http_status"`
+	// Fields maps a field of the request to what is wrong with it.
+	Fields        map[string][]string `json:"fields"`
+	OrderNumber   string              `json:"order_number,omitempty"`
+	ConflictsWith string              `json:"conflicts_with,omitempty"`
+	Fingerprint   string              `json:"fingerprint"`
+	AfterUnknown  bool                `json:"after_unknown,omitempty"`
+}
+
+// MarshalJSON cuts the texts and writes nil fields as {}.
+func (b FailedBody) MarshalJSON() ([]byte, error) {
+	type plain FailedBody
+	b.Message, b.OrderNumber, b.ConflictsWith = Cut(b.Message), Cut(b.OrderNumber), Cut(b.ConflictsWith)
+	b.Fields = cutFields(b.Fields)
+	if b.Fields == nil {
+		b.Fields = map[string][]string{}
+	}
+	return marshal(plain(b))
+}
+
+// DeferredBody is the body of mandate.enroll.deferred and mail.send.deferred:
+// nothing happened upstream, and it is tried again from NotBefore on.
+type DeferredBody struct {
+	Common
+	Reason       Reason `json:"reason"`
+	Message      string `json:"message"`
+	HTTPStatus   int    `json:"http_status"` // 0 without an answer
+	NotBefore    Time   `json:"not_before"`
+	AfterUnknown bool   `json:"after_unknown,omitempty"`
+	// HeldCount is how often the request was held while others succeeded in
+	// between.
+	HeldCount   int    `json:"held_count,omitempty"`
+	Fingerprint string `json:"fingerprint"`
+}
+
+// MarshalJSON cuts the message.
+func (b DeferredBody) MarshalJSON() ([]byte, error) {
+	type plain DeferredBody
+	b.Message = Cut(b.Message)
+	return marshal(plain(b))
+}
+
+// maxFieldsSize is how many octets of fields an event carries: it must fit one
+// message.
+const maxFieldsSize = 64 << 10
+
+// cutFields copies fields with every text cut, and no more of them than fit an
+// event: it may be the upstream's map as well as ours.
+func cutFields(fields map[string][]string) map[string][]string {
+	if fields == nil {
+		return nil
+	}
+	out := make(map[string][]string, len(fields))
+	size := 0
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		short := Cut(name)
+		rules := []string{} // never null
+		for _, rule := range fields[name] {
+			if size < maxFieldsSize {
+				rules = append(rules, Cut(rule))
+				size += len(rules[len(rules)-1])
+			}
+		}
+		if size += len(short); size > maxFieldsSize {
+			break
+		}
+		out[short] = rules
+	}
+	return out
+}
+
+// listed turns a missing list into an empty one: JSON null says "unknown".
+func listed(list []json.RawMessage) []json.RawMessage {
+	if list == nil {
+		return []json.RawMessage{}
+	}
+	return list
+}
+
+// Facts are what the bodies of events say under the names that they share, whatever their type. A body
+// that does not have a field leaves it zero.
+type Facts struct {
+	Common
+	Fingerprint   string              `json:"fingerprint"`
+	Deadline      Time                `json:"deadline"`   // of the call; in deferred only after a call of unknown fate
+	NotBefore     Time                `json:"not_before"` // of deferred
+	OrderNumber   string              `json:"order_number"`
+	Outcome       State               `json:"outcome"` // of resolved
+	Reason        Reason              `json:"reason"`
+	Message       string              `json:"message"`
+	HTTPStatus    int                 `json:"http_status"`
+	Fields        map[string][]string `json:"fields"`
+	ConflictsWith string              `json:"conflicts_with"`
+	By            string              `json:"by"` // who reopened, cancelled or resolved it
+	Why           string              `json:"why"`
+	Was           PriorOutcome        `json:"was"`           // of reopened
+	AfterUnknown  bool                `json:"after_unknown"` // a call of unknown fate was made
+	HeldCount     int                 `json:"held_count"`    // how often it met held while others succeeded
+	Evidence      json.RawMessage     `json:"evidence"`
+	Batch         int                 `json:"batch"`
+	Batches       count               `json:"batches"`
+	Recipients    int                 `json:"recipients"`
+	BatchSize     int                 `json:"batch_size"` // of started and reopened
+	Accepted      int                 `json:"accepted"`
+}
+
+// count is a number; a list, as reopened has of its batches, leaves it 0.
+type count int
+
+func (c *count) UnmarshalJSON(data []byte) error {
+	if kindOf(data) != aNumber {
+		return nil
+	}
+	return json.Unmarshal(data, (*int)(c))
+}
+
+// ReadFacts reads the body of any event or request. Fields of another type than these stay zero, and the error
+// says that there are some; it quotes nothing of the body.
+func ReadFacts(body []byte) (Facts, error) {
+	var f Facts
+	err := DecodeEvent(body, &f)
+	return f, err
+}
+
+// ReopenedBody is the body of mandate.enroll.reopened and mail.send.reopened:
+// the request had an outcome and is run again, since its contents were corrected
+// or a person said so. It is never abridged: what is run depends on it.
+type ReopenedBody struct {
+	Common
+	By  string       `json:"by"` // ByCorrection, or who did it
+	Why string       `json:"why,omitempty"`
+	Was PriorOutcome `json:"was"`
+	// AfterUnknown: a call of unknown fate was made before.
+	AfterUnknown bool `json:"after_unknown,omitempty"`
+	// Batches are those of a message that may be sent, from 1; none: all that
+	// were not accepted and are not of unknown fate.
+	Batches []int `json:"batches,omitempty"`
+	// BatchSize is how a message was cut into batches, so that it is cut so again though the event that said so is gone.
+	BatchSize int `json:"batch_size,omitempty"`
+	// Fingerprint identifies the contents that run from now on.
+	Fingerprint string `json:"fingerprint"`
+}
+
+// PriorOutcome is the outcome that a request had before it was reopened or erased.
+type PriorOutcome struct {
+	State  State  `json:"state"`            // of a reopened one failed, uncertain or partial
+	Reason Reason `json:"reason,omitempty"` // none for partial
+}
+
+// ByCorrection is who reopened a request that was published again with other
+// contents.
+const ByCorrection = "correction"
+
+// MarshalJSON cuts the texts.
+func (b ReopenedBody) MarshalJSON() ([]byte, error) {
+	type plain ReopenedBody
+	b.By, b.Why = Cut(b.By), Cut(b.Why)
+	return marshal(plain(b))
+}
+
+// ErasedBody is the body of an event that stays when what is stored of a person was
+// erased: of a request, mandate.enroll.erased and so on, and of each of its batches, so
+// that the id is not run again; of a row of the sending log, mail.delivery.erased, or a state of a
+// record of the transaction list, so that it is not published again. It says nothing of the person.
+type ErasedBody struct {
+	Common
+	// Was is the outcome that the request had; nil for batches and rows.
+	Was *PriorOutcome `json:"was,omitempty"`
+	// EventID identifies the event about the erased row.
+	EventID string `json:"event_id,omitempty"`
 }

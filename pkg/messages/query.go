@@ -1,6 +1,9 @@
 package messages
 
-import "strconv"
+import (
+	"encoding/json"
+	"strconv"
+)
 
 // TransactionsRequest is the body of mandate.transactions.requested: the
 // filters of the e-mandate document's list, "" for those not given.
@@ -56,4 +59,47 @@ func DecodeAccount(data []byte) (AccountRequest, Meta, error) {
 	var r AccountRequest
 	meta, err := decode(data, accountFields, &r)
 	return r, meta, err
+}
+
+// TransactionsPage is the body of mandate.transactions.page. The pages of a request
+// are published in order, each once: a listing that was interrupted or deferred
+// goes on with the page after the last one.
+type TransactionsPage struct {
+	Common
+	Page int `json:"page"` // from 1
+	// Records are the transaction records of the e-mandate document, fields
+	// that are not in it kept.
+	Records []json.RawMessage `json:"records"`
+	// Total is how many records the pages up to this one have together.
+	Total int `json:"total"`
+	// Deadline is until when the worker that published the page goes on with the next;
+	// until then every other worker waits.
+	Deadline Time `json:"deadline"`
+	// More: another page follows.
+	More bool `json:"more"`
+	// Fingerprint is the request's: pages of other contents are not continued.
+	Fingerprint string `json:"fingerprint"`
+}
+
+// MarshalJSON writes nil records as [].
+func (b TransactionsPage) MarshalJSON() ([]byte, error) {
+	type plain TransactionsPage
+	b.Records = listed(b.Records)
+	return marshal(plain(b))
+}
+
+// TransactionsListed is the body of mandate.transactions.listed.
+type TransactionsListed struct {
+	Common
+	Pages       int    `json:"pages"`
+	Total       int    `json:"total"` // records in all pages together
+	Fingerprint string `json:"fingerprint"`
+}
+
+// AccountReported is the body of mail.account.reported.
+type AccountReported struct {
+	Common
+	// Account is the account information of the email document, whole.
+	Account     json.RawMessage `json:"account"`
+	Fingerprint string          `json:"fingerprint"`
 }

@@ -1,5 +1,13 @@
 package messages
 
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
 // Request is the body of a request: an EnrollRequest, a TransactionsRequest, a
 // SendRequest or an AccountRequest. With json.Marshal it becomes what is published on
 // Operation().Requested().
@@ -43,4 +51,67 @@ func Check(op Operation, data []byte) (Meta, error) {
 		err = &Invalid{Fields: map[string][]string{"body": {"is of an operation that takes no requests"}}}
 	}
 	return meta, err
+}
+
+// Version counts the versions of what requests may say: it is raised with every field or
+// value that older programs refuse. `errand provision` notes it at the queues, so that
+// older programs leave what they refuse to newer ones while both run.
+const Version = 1
+
+// Meta is what is known of a request's body whether it is valid or not.
+type Meta struct {
+	// RequestID is the body's request_id, "" when it names none that fits.
+	RequestID string
+	// Fingerprint is the SHA-256, in hex, of the body as JSON with sorted keys
+	// and without request_id; "" when the body is no JSON object.
+	Fingerprint string
+}
+
+// Invalid is the error of a request that breaks the rules. Nothing was done
+// for it and repeating it is of no use. Fields maps each faulty field to the
+// rules it breaks, "body" being the message as a whole. It holds names and
+// rules, never a value of the request.
+type Invalid struct{ Fields map[string][]string }
+
+// Error lists fields and rules, by field.
+func (e *Invalid) Error() string {
+	var b strings.Builder
+	b.WriteString("invalid request")
+	sep := ": "
+	for _, name := range slices.Sorted(maps.Keys(e.Fields)) {
+		b.WriteString(sep)
+		b.WriteString(name)
+		b.WriteString(" ")
+		b.WriteString(strings.Join(e.Fields[name], ", "))
+		sep = "; "
+	}
+	return b.String()
+}
+
+// maxGiveUp is how long after its publishing a request may be tried at most.
+const maxGiveUp = 7 * 24 * time.Hour
+
+// MaxGiveUp is how long after its publishing a request may be tried where events
+// are kept so long, 0 for ever: at most 7 days, and a day less than the events
+// are kept, or half of that time where it is two days or less. An event that is
+// gone no longer says that a call was made.
+func MaxGiveUp(kept time.Duration) time.Duration {
+	if kept <= 0 {
+		return maxGiveUp
+	}
+	return min(maxGiveUp, max(kept-24*time.Hour, kept/2))
+}
+
+// CheckGiveUpAt holds the give_up_at of a request against its bound, which no
+// decoder knows: it takes the time at which the request was published, and how
+// long events are kept. The error is an *Invalid; a zero give_up_at was not
+// given and has none.
+func CheckGiveUpAt(at, published time.Time, kept time.Duration) error {
+	longest := MaxGiveUp(kept)
+	last := published.Add(longest)
+	if !at.After(last) {
+		return nil
+	}
+	return &Invalid{Fields: map[string][]string{"give_up_at": {fmt.Sprintf(
+		"must be at most %g hours after the request was published: not after %s", longest.Hours(), Time{last})}}}
 }

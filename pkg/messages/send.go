@@ -169,3 +169,141 @@ func canonicalDigest(s string) string {
 	}
 	return algorithm + base64.URLEncoding.EncodeToString(sum)
 }
+
+// SendResolved is the body of mail.send.resolved: what became of a request that ended
+// uncertain.
+type SendResolved struct {
+	Common
+	Outcome     State        `json:"outcome"` // accepted, partial or failed
+	By          string       `json:"by"`
+	Evidence    SendEvidence `json:"evidence"`
+	Fingerprint string       `json:"fingerprint"`
+}
+
+// SendEvidence is about the batches of unknown fate.
+type SendEvidence struct {
+	CompleteThrough Time            `json:"complete_through"`
+	Seen            int             `json:"seen"`  // recipients of those batches with a row
+	Count           int             `json:"count"` // recipients of those batches
+	Batches         []BatchEvidence `json:"batches"`
+}
+
+// BatchEvidence is what proves that a batch of unknown fate was sent.
+type BatchEvidence struct {
+	Batch int `json:"batch"` // from 1
+	Count int `json:"count"` // recipients
+	Seen  int `json:"seen"`  // of them, with a row that was accepted during the call
+}
+
+// SendStarted is the body of mail.send.started, stored again with a new deadline
+// while batches remain.
+type SendStarted struct {
+	Common
+	Deadline    Time   `json:"deadline"`
+	Fingerprint string `json:"fingerprint"`
+	Recipients  int    `json:"recipients"` // valid and distinct
+	Batches     int    `json:"batches"`
+	// BatchSize is pinned by the first started event of the request, so that
+	// the same request always gives the same batches.
+	BatchSize int `json:"batch_size"`
+}
+
+// ListedInvalid is how many invalid addresses an outcome lists; all are counted.
+const ListedInvalid = 100
+
+// SendOutcome is the body of mail.send.accepted, partial, failed and uncertain.
+type SendOutcome struct {
+	Common
+	Recipients     int                 `json:"recipients"` // valid and distinct
+	Accepted       int                 `json:"accepted"`   // recipients the upstream took
+	Batches        int                 `json:"batches"`
+	Duplicates     int                 `json:"duplicates"`
+	InvalidCount   int                 `json:"invalid_count"`
+	Invalid        []InvalidAddress    `json:"invalid"` // the first 100
+	Unsettled      []Unsettled         `json:"unsettled,omitempty"`
+	UnsettledCount int                 `json:"unsettled_count,omitempty"`
+	Reason         Reason              `json:"reason,omitempty"`
+	Message        string              `json:"message,omitempty"`
+	HTTPStatus     int                 `json:"http_status,omitempty"`
+	Fields         map[string][]string `json:"fields,omitempty"`
+	ConflictsWith  string              `json:"conflicts_with,omitempty"`
+	Fingerprint    string              `json:"fingerprint"`
+	AfterUnknown   bool                `json:"after_unknown,omitempty"`
+}
+
+// InvalidAddress is a recipient that was left out, and why.
+type InvalidAddress struct {
+	Address string `json:"address"` // as the request has it, cut to 500 characters
+	Reason  string `json:"reason"`  // as ParseRecipient gives it
+}
+
+// Unsettled is a batch that was not accepted whole.
+type Unsettled struct {
+	Batch      int    `json:"batch"` // from 1
+	First      int    `json:"first"` // index into the recipients, from 0
+	Count      int    `json:"count"`
+	State      State  `json:"state"`
+	Reason     Reason `json:"reason"`
+	HTTPStatus int    `json:"http_status,omitempty"`
+	Message    string `json:"message,omitempty"`
+}
+
+// MarshalJSON cuts the texts and the list of invalid addresses.
+func (b SendOutcome) MarshalJSON() ([]byte, error) {
+	type plain SendOutcome
+	b.Message, b.ConflictsWith = Cut(b.Message), Cut(b.ConflictsWith)
+	b.Fields = cutFields(b.Fields)
+	invalid := make([]InvalidAddress, min(len(b.Invalid), ListedInvalid))
+	for i := range invalid {
+		invalid[i] = InvalidAddress{Address: Cut(b.Invalid[i].Address), Reason: Cut(b.Invalid[i].Reason)}
+	}
+	b.Invalid = invalid
+	unsettled := make([]Unsettled, len(b.Unsettled))
+	for i, u := range b.Unsettled {
+		u.Message = Cut(u.Message)
+		unsettled[i] = u
+	}
+	b.Unsettled = unsettled
+	if b.Reason == "" {
+		return marshal(plain(b))
+	}
+	if b.Fields == nil {
+		b.Fields = map[string][]string{}
+	}
+	return marshal(struct { // with a reason, these are there even when empty
+		plain
+		Unsettled  []Unsettled         `json:"unsettled"`
+		HTTPStatus int                 `json:"http_status"`
+		Fields     map[string][]string `json:"fields"`
+	}{plain(b), b.Unsettled, b.HTTPStatus, b.Fields})
+}
+
+// MaxBatch is how many recipients a batch has at most: the service takes no more in one call.
+const MaxBatch = 1000
+
+// BatchBody is the body of mail.batch.started, accepted, refused, deferred and
+// uncertain.
+type BatchBody struct {
+	Common
+	Batch      int    `json:"batch"` // from 1
+	First      int    `json:"first"` // index into the recipients, from 0
+	Count      int    `json:"count"`
+	Deadline   *Time  `json:"deadline,omitempty"`   // started only: of the call
+	NotBefore  *Time  `json:"not_before,omitempty"` // deferred only
+	Accepted   *int   `json:"accepted,omitempty"`   // accepted only, there even when 0
+	Reason     Reason `json:"reason,omitempty"`
+	HTTPStatus int    `json:"http_status,omitempty"`
+	Message    string `json:"message,omitempty"`
+	// AfterUnknown: a call of unknown fate was made before.
+	AfterUnknown bool `json:"after_unknown,omitempty"`
+	// HeldCount is how often the batch was held while others succeeded in
+	// between.
+	HeldCount int `json:"held_count,omitempty"`
+}
+
+// MarshalJSON cuts the message.
+func (b BatchBody) MarshalJSON() ([]byte, error) {
+	type plain BatchBody
+	b.Message = Cut(b.Message)
+	return marshal(plain(b))
+}

@@ -56,55 +56,11 @@ func (b *SentBody) Parties() (from Key, to []Key) {
 	return 0, nil
 }
 
-// BatchEvidence is what proves that a batch of unknown fate was sent.
-type BatchEvidence struct {
-	Batch int `json:"batch"` // from 1
-	Count int `json:"count"` // recipients
-	Seen  int `json:"seen"`  // of them, with a row that was accepted during the call
-}
-
 // The values of by: where evidence comes from.
 const (
 	BySendingLog      = "sending_log"
 	ByTransactionList = "transaction_list"
 )
-
-// SendResolved is the body of mail.send.resolved: what became of a request that ended
-// uncertain.
-type SendResolved struct {
-	Common
-	Outcome     State        `json:"outcome"` // accepted, partial or failed
-	By          string       `json:"by"`
-	Evidence    SendEvidence `json:"evidence"`
-	Fingerprint string       `json:"fingerprint"`
-}
-
-// SendEvidence is about the batches of unknown fate.
-type SendEvidence struct {
-	CompleteThrough Time            `json:"complete_through"`
-	Seen            int             `json:"seen"`  // recipients of those batches with a row
-	Count           int             `json:"count"` // recipients of those batches
-	Batches         []BatchEvidence `json:"batches"`
-}
-
-// EnrollResolved is the body of mandate.enroll.resolved: what became of an enrollment
-// that ended uncertain.
-type EnrollResolved struct {
-	Common
-	Outcome     State             `json:"outcome"` // succeeded or failed
-	By          string            `json:"by"`
-	OrderNumber string            `json:"order_number"`
-	Evidence    []json.RawMessage `json:"evidence"` // the transaction records under the order number
-	Fingerprint string            `json:"fingerprint"`
-}
-
-// MarshalJSON cuts the order number and writes nil evidence as [].
-func (b EnrollResolved) MarshalJSON() ([]byte, error) {
-	type plain EnrollResolved
-	b.OrderNumber = Cut(b.OrderNumber)
-	b.Evidence = listed(b.Evidence)
-	return marshal(plain(b))
-}
 
 // SummaryBody is the body of mail.delivery.summary.<id>: how far the delivery of a
 // request is. Each recipient counts once, by the last state seen.
@@ -148,4 +104,42 @@ const (
 	ByWholeLog    Known = "whole_log"    // it was read from its first row to its last
 	ByNewestFirst Known = "newest_first" // it is in that order, and was read back to what was published before
 	ByOldestFirst Known = "oldest_first" // it is in that order, and was read from what was published before to its end
+)
+
+// DeliveryBody is the body of mail.delivery.<status>: one state a log entry was
+// seen in.
+type DeliveryBody struct {
+	Common
+	EventID string          `json:"event_id"`
+	Entry   json.RawMessage `json:"entry"` // the log entry of the email document
+	SMTP    SMTP            `json:"smtp"`
+	Match   Match           `json:"match"`
+	// Recipient goes into the header Errand-Recipient: <batch>.<recipient> where the
+	// entry is matched, both as in mail.log.sent.
+	Recipient string `json:"-"`
+}
+
+// SMTP is what the receiving server's reply says: RFC 5321 code, 0 when it
+// gives none, and RFC 3463 enhanced code, "" when it gives none.
+type SMTP struct {
+	Code     int    `json:"code"`
+	Enhanced string `json:"enhanced"`
+}
+
+// Match ties a log entry to a request.
+type Match struct {
+	Confidence Confidence `json:"confidence"`
+	Batch      int        `json:"batch,omitempty"`
+	Candidates []string   `json:"candidates,omitempty"` // request ids, when ambiguous
+}
+
+// Confidence says how sure a match is.
+type Confidence string
+
+// The confidences.
+const (
+	MatchExact     Confidence = "exact"
+	MatchUnique    Confidence = "unique"
+	MatchAmbiguous Confidence = "ambiguous"
+	MatchNone      Confidence = "none"
 )
