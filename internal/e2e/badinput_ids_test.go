@@ -12,30 +12,6 @@ import (
 	"errand/pkg/messages"
 )
 
-// streams are those whose names our own ids begin with.
-var streams = []string{"MANDATE_REQUESTS", "MANDATE_EVENTS", "MAIL_REQUESTS", "MAIL_EVENTS", "MAIL_DELIVERIES", "DEAD_LETTERS",
-	"RATE_LEASES"}
-
-// A request cannot take an id that the programs make themselves.
-func TestIDsOfOurOwnAreNotTaken(t *testing.T) {
-	for _, q := range operations {
-		t.Run(q.Requested(), func(t *testing.T) {
-			var kinds []poison
-			ids := []string{"unmatched", "MAIL_EVENTS-0", "MANDATE_EVENTS-18446744073709551616"}
-			for _, stream := range streams {
-				ids = append(ids, stream+"-12")
-			}
-			for _, id := range ids {
-				body := q.request("")
-				body["request_id"] = id
-				data := encode(t, body)
-				kinds = append(kinds, poison{body: string(data), field: "request_id"})
-			}
-			wantRejected(t, q, 8, kinds)
-		})
-	}
-}
-
 // Ids that only look like our own are like any other.
 func TestIDsNearOurOwnAreTaken(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {

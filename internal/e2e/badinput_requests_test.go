@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"errand/internal/bus"
 	"errand/internal/sandbox/devkit/inshort"
 )
 
@@ -90,11 +91,15 @@ func strangeMembers() (kinds []poison) {
 	return kinds
 }
 
-// badIDs are request ids that do not fit.
+// badIDs are request ids that do not fit, or that the programs make themselves.
 func badIDs() (kinds []poison) {
-	for _, id := range []string{`"."`, `".."`, `"*"`, `">"`, `"a.b"`, `" "`, `"a b"`, `" a"`, `"a "`, `"ü"`, `"a\u0000"`, `"a\n"`,
+	ids := []string{`"unmatched"`, `"MAIL_EVENTS-0"`, `"MANDATE_EVENTS-18446744073709551616"`, `"."`, `".."`, `"*"`, `">"`, `"a.b"`, `" "`, `"a b"`, `" a"`, `"a "`, `"ü"`, `"a\u0000"`, `"a\n"`,
 		`"\u202ea"`, `"a\u200b"`, `"\ud800"`, `"` + strings.Repeat("x", 65) + `"`, `"$JS"`, `"a/b"`, `"../a"`,
-		"7", "-0", "1e999", "true", "false", `["a"]`, `{"a":"b"}`} {
+		"7", "-0", "1e999", "true", "false", `["a"]`, `{"a":"b"}`}
+	for _, stream := range bus.Streams(bus.Limits{}) {
+		ids = append(ids, `"`+stream.Name+`-12"`)
+	}
+	for _, id := range ids {
 		kinds = append(kinds, poison{body: `{"request_id":` + id + `}`, field: "request_id"},
 			poison{body: `{"request_id":` + id + `,"nobody":"` + payerMarker + `"}`, field: "request_id",
 				header: []string{"Nats-Msg-Id: would-fit-" + fmt.Sprint(len(kinds))}})

@@ -63,12 +63,7 @@ func (w *world) totals() sandbox.Oracle { return w.box.Oracle(sandbox.Query{Summ
 
 // list has somebody else's enrollment in the transaction list: an empty list proves nothing.
 func (w *world) list() {
-	body := bytes.NewReader(encode(w.t, enrollment("somebody-else", "portal_key", portalKey)))
-	r := httptest.NewRequestWithContext(w.t.Context(), http.MethodPost, "/v3/mandates", body)
-	r.Header = http.Header{"Authorization": {"Bearer " + mandateToken}, "Content-Type": {"application/json"}}
-	answer := httptest.NewRecorder()
-	w.box.ServeHTTP(answer, r)
-	fatalIf(w.t, answer.Code != http.StatusOK, "the sandbox answers %d: %s", answer.Code, answer.Body)
+	w.direct("/v3/mandates", enrollment("somebody-else", "portal_key", portalKey))
 }
 
 // calls counts the calls of an operation that arrived at the sandbox.

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
@@ -113,55 +112,6 @@ func TestAnAddressThatIsNotThereFailsNoRequest(t *testing.T) {
 				}
 			})
 		}
-	}
-}
-
-// What the email service says in its envelope counts like the status.
-func TestAnEnvelopeOfAnAddressThatIsNotThereFailsNoMessage(t *testing.T) {
-	for _, status := range []int{http.StatusNotFound, http.StatusMethodNotAllowed} {
-		runInBubble(t, fmt.Sprint(status), func(t *testing.T, b *bubble) {
-			b.fault(sandbox.Fault{Operation: "send", Kind: sandbox.Status, Status: 200, Times: 1,
-				Body: json.RawMessage(fmt.Sprintf(`{"error":true,"status_code":%d,"message":"Not found","data":{}}`, status))})
-			b.publish("mail.send.requested", message("m1", 1))
-			b.run(b.mails(), time.Hour, b.ended("mail.send", "m1"))
-			b.wantEnd("mail.send", "accepted", "m1")
-			d := b.wantOne("mail.send.deferred.m1")
-			errorIf(t, d.reason() != "held" || number(d.Body["http_status"]) != status, "want held and %d: %v", status, d)
-		})
-	}
-}
-
-// A 400 or 422 is about its request, whatever words it uses: it fails at once, and keeps no other one waiting.
-func TestWordsOfQuotaDoNotHoldARefusedRequest(t *testing.T) {
-	for _, c := range []struct {
-		http, envelope int
-		message        string
-	}{
-		{422, 422, "The subject must not speak of credit."},
-		{400, 400, "Quota exceeded"},
-		{422, 422, "Your account was suspended."},
-		{200, 422, "limit_quota reached"},
-		{400, 0, "Insufficient credits"},
-	} {
-		runInBubble(t, fmt.Sprint(c.http, " ", c.envelope, " ", c.message), func(t *testing.T, b *bubble) {
-			body := fmt.Sprintf(`{"error":true,"status_code":%d,"message":%q,"data":{}}`, c.envelope, c.message)
-			if c.envelope == 0 {
-				body = fmt.Sprintf(`{"error":true,"message":%q}`, c.message)
-			}
-			b.fault(sandbox.Fault{Operation: "send", Kind: sandbox.Status, Status: c.http, Body: json.RawMessage(body), Match: "bad-"})
-			for _, id := range []string{"bad-1", "bad-2", "bad-3", "good"} {
-				b.publish("mail.send.requested", message(id, 1))
-			}
-			began := time.Now()
-			b.run(b.mails(), 10*time.Minute, func() bool { return b.published("mail.send.failed.*", 3)() && b.ended("mail.send", "good")() })
-			for _, id := range []string{"bad-1", "bad-2", "bad-3"} {
-				e := b.wantEnd("mail.send", "failed", id)
-				errorIf(t, e.reason() != "refused" || e.at(t).Sub(began) > 5*time.Second, "want refused at once: %v", e)
-			}
-			if e := b.wantEnd("mail.send", "accepted", "good"); e.at(t).Sub(began) > 5*time.Second {
-				t.Errorf("the good one waited: %v", e)
-			}
-		})
 	}
 }
 

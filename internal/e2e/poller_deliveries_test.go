@@ -1,10 +1,7 @@
 package e2e
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -108,64 +105,6 @@ func TestTheSendingLogResolvesAnUncertainMessage(t *testing.T) {
 	})
 }
 
-// By a clock that is three seconds behind, the rows of a message say that it was taken
-// before it was sent: they are not matched, and nothing is resolved by them.
-func TestRowsOfAnUpstreamWhoseClockIsBehindProveNothing(t *testing.T) {
-	full(t)
-	inBubble(t, func(t *testing.T, b *bubble) {
-		b.watchLog()
-		b.fault(sandbox.Fault{Operation: "send", Kind: sandbox.Cut, Times: 1})
-		began := time.Now()
-		b.send(message("behind", 2, "from", "sender@example.test"), messages.Uncertain)
-		at := began.Add(-3 * time.Second)
-		for n := range 2 {
-			b.insertRow(map[string]any{"to": fmt.Sprintf("behind-%d@example.test", n), "from": "sender@example.test",
-				"envelope_id": fmt.Sprintf("%011x%07x", at.UnixMilli(), 1), "created_at": at.Add(time.Second).UTC()})
-		}
-		b.pollOn(30 * time.Minute)
-		b.pollOn(2 * time.Hour) // another one, which only learns of the rows
-		none := 0
-		for _, e := range b.events("mail.delivery.delivered.unmatched") {
-			body := decode[messages.DeliveryBody](t, e)
-			var entry struct{ To string }
-			err := json.Unmarshal(body.Entry, &entry)
-			errorIf(t, err != nil || body.Match.Confidence != messages.MatchNone || body.Match.Candidates != nil, "%s (%v)", e.Raw, err)
-			if entry.To != other {
-				none++
-			}
-		}
-		errorIf(t, none != 2 || b.count("mail.send.resolved.*") != 0, "%d rows are unmatched, want 2, and nothing resolved", none)
-	})
-}
-
-// Mail of others to the same person at the same time, by an id that proves nothing,
-// may be the row of a call of unknown fate or not: it resolves nothing.
-func TestAmbiguousRowsResolveNothing(t *testing.T) {
-	full(t)
-	inBubble(t, func(t *testing.T, b *bubble) {
-		b.watchLog()
-		for _, id := range []string{"known", "unknown"} {
-			m := message(id, 0)
-			m["to"] = []string{"x@example.test"}
-			end := messages.Accepted
-			if id == "unknown" {
-				b.fault(sandbox.Fault{Operation: "send", Kind: sandbox.Cut, Times: 1})
-				end = messages.Uncertain
-			}
-			b.send(m, end)
-		}
-		b.insertRow(map[string]any{"to": "x@example.test", "envelope_id": "of nobody", "from": "", "created_at": time.Now().UTC()})
-		b.pollOn(30 * time.Minute)
-		b.pollOn(2 * time.Hour) // another one, which only learns of the row
-		var candidates []string
-		for _, e := range b.events("mail.delivery.delivered.unmatched") {
-			candidates = append(candidates, decode[messages.DeliveryBody](t, e).Match.Candidates...)
-		}
-		diff := cmp.Diff([]string{"known", "unknown"}, candidates)
-		errorIf(t, diff != "" || b.count("mail.send.resolved.*") != 0, "candidates (-want +got):\n%s, and nothing resolved", diff)
-	})
-}
-
 // Of recipients that were accepted and never got a row, after three days the summary is final as it is. Pollers
 // run around those hours only: hours of one cost seconds, since it asks so often.
 func TestTheSummaryOfRecipientsWithoutARowEnds(t *testing.T) {
@@ -193,27 +132,4 @@ func TestTheSummaryOfRecipientsWithoutARowEnds(t *testing.T) {
 			errorIf(t, diff != "", "summaries (-want +got):\n%s", diff)
 		}
 	})
-}
-
-// The examples of docs/use/deliveries.md are bodies as they are published: with each of their
-// fields, and with no other.
-func TestTheExamplesOfDeliveriesAreBodies(t *testing.T) {
-	text, err := os.ReadFile("../../docs/use/deliveries.md")
-	must(t, err)
-	bodies := []any{&messages.DeliveryBody{}, &messages.SummaryBody{}, &messages.SendResolved{},
-		&messages.Watermark{}}
-	examples := strings.Split(string(text), "```json\n")[1:]
-	fatalIf(t, len(examples) != len(bodies), "%d examples, want %d", len(examples), len(bodies))
-	for i, body := range bodies {
-		example, _, _ := strings.Cut(examples[i], "```")
-		if err := messages.DecodeEvent([]byte(example), body); err != nil {
-			t.Errorf("%T: %v", body, err)
-			continue
-		}
-		written := encode(t, body)
-		var want, got any
-		must(t, errors.Join(json.Unmarshal([]byte(example), &want), json.Unmarshal(written, &got)))
-		diff := cmp.Diff(want, got)
-		errorIf(t, diff != "", "%T, of the example (-) and as it is written (+):\n%s", body, diff)
-	}
 }

@@ -9,38 +9,6 @@ import (
 	"time"
 )
 
-func TestReadsAreAnswered(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bubble) {
-		const n = 60
-		b.request(enrollOp, "r", n)
-		b.run(b.mandates(), time.Minute, b.published("mandate.enroll.succeeded.*", n))
-		failed := false
-		b.script = func(x exchange) reply { // the second page fails once
-			if x.page == "2" && !failed {
-				failed = true
-				return reply{status: http.StatusInternalServerError}
-			}
-			return reply{}
-		}
-		b.publish("mandate.transactions.requested", map[string]any{"request_id": "t1"})
-		b.publish("mandate.transactions.requested", map[string]any{"request_id": "t2", "order_number": "order-r7"})
-		b.publish("mandate.transactions.requested", map[string]any{"request_id": "t3", "max_pages": 1})
-		b.publish("mail.account.requested", map[string]any{"request_id": "a1"})
-		b.publish("mail.account.requested", []byte(`{}`))
-		b.run(b.mandates(), time.Minute, b.published("mandate.transactions.listed.*", 3))
-		b.run(b.mails(), time.Minute, b.published("mail.account.reported.*", 2))
-		for id, want := range map[string][2]int{"t1": {3, n}, "t2": {1, 1}, "t3": {1, 25}} {
-			e := b.wantOne("mandate.transactions.listed." + id)
-			errorIf(t, number(e.Body["pages"]) != want[0] || number(e.Body["total"]) != want[1], "%s: %s", id, e.Raw)
-			got := b.count("mandate.transactions.page." + id)
-			errorIf(t, got != want[0], "%s: %d pages published, want %d", id, got, want[0])
-		}
-		e := b.wantOne("mail.account.reported.a1")
-		errorIf(t, e.Body["account"].(map[string]any)["limit_quota"] == nil, "body: %s", e.Raw)
-		b.wantOne("mail.account.reported.MAIL_REQUESTS-2")
-	})
-}
-
 // rateLimit answers 429 once it has let so many calls through in a minute.
 func rateLimit(calls int, retryAfter bool) func(exchange) reply {
 	var mu sync.Mutex

@@ -18,27 +18,6 @@ import (
 	"errand/pkg/messages"
 )
 
-func TestManyRecipientsAreCutIntoBatches(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bubble) {
-		m := message("m1", 2500)
-		m["to"] = append(m["to"].([]string), "not an address", "m1-0@EXAMPLE.test", "also@bad@example.test", "Someone <m1-new@example.test>")
-		b.publish("mail.send.requested", m)
-		b.run(b.mails(), time.Minute, b.published("mail.send.accepted.m1", 1))
-		e := b.wantOne("mail.send.accepted.m1")
-		want := map[string]int{"recipients": 2501, "accepted": 2501, "batches": 3, "duplicates": 1, "invalid_count": 2}
-		for field, n := range want {
-			errorIf(t, number(e.Body[field]) != n, "%s: got %v, want %d", field, e.Body[field], n)
-		}
-		for n, count := range []int{1000, 1000, 501} {
-			a := b.wantOne(fmt.Sprintf("mail.batch.accepted.m1.%d", n+1))
-			errorIf(t, number(a.Body["count"]) != count || number(a.Body["first"]) != n*1000 || number(a.Body["accepted"]) != count ||
-				number(a.Body["batch"]) != n+1, "batch %d: %s", n+1, a.Raw)
-		}
-		o := b.oracle()
-		errorIf(t, o.Mail.Recipients != 2501 || o.Mail.TwiceCount != 0 || o.Mail.Largest != 1000, "oracle: %+v", o.Mail)
-	})
-}
-
 func TestExhaustedQuotaHoldsHalfWayAndGoesOn(t *testing.T) {
 	full(t)
 	inBubble(t, func(t *testing.T, b *bubble) {

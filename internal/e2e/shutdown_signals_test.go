@@ -46,23 +46,14 @@ func TestStopWaitsForACallOfTwentySeconds(t *testing.T) {
 			b.latency(c.call)
 			mandates, mails := b.mandates(), b.mails()
 			mandates.ShutdownGrace, mails.ShutdownGrace = c.grace, c.grace
-			for _, p := range []struct {
-				program        programs.Program
-				subject        string
-				body           any
-				started, ended string
-				queue          bus.Queue
-			}{
-				{mandates, "mandate.enroll.requested", enrollment("r1"), "mandate.enroll.started.r1", "mandate.enroll.succeeded.r1", bus.EnrollQueue},
-				{mails, "mail.send.requested", message("m1", 3), "mail.send.started.m1", "mail.send.accepted.m1", bus.SendQueue},
-			} {
-				b.publish(p.subject, p.body)
+			for o, p := range map[*operation]programs.Program{enrollOp: mandates, sendOp: mails} {
+				b.publish(o.Requested(), o.request("r1"))
 				began := time.Now()
-				b.run(p.program, time.Minute, b.published(p.started, 1))
-				b.wantOne(p.ended)
+				b.run(p, time.Minute, b.published(o.Subject(messages.Started, "r1"), 1))
+				b.wantOne(o.Subject(o.succeeded, "r1"))
 				took := time.Since(began)
-				errorIf(t, took < c.call || took > c.grace, "%s: it ended after %v", p.ended, took)
-				b.queueEmpty(p.queue.Stream)
+				errorIf(t, took < c.call || took > c.grace, "%s: it ended after %v", o.program, took)
+				b.queueEmpty(o.queue.Stream)
 			}
 		})
 	}

@@ -97,42 +97,6 @@ func TestAMandateThatEndsIsPublishedUnderTheRequestThatWasNotRefused(t *testing.
 	})
 }
 
-// A poller whose service is down has read nothing, and does not say that it has.
-func TestAPollerSaysHowFarItHasReadOnceItHas(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bubble) {
-		var down atomic.Bool
-		down.Store(true)
-		b.script = func(exchange) reply {
-			if down.Load() {
-				return reply{status: http.StatusServiceUnavailable}
-			}
-			return reply{}
-		}
-		said := func() (n, read int) {
-			t.Helper()
-			answers, err := bus.AskStatus(t.Context(), b.js.Conn())
-			must(t, err)
-			for _, p := range answers {
-				if p.ReadThrough != nil {
-					read++
-				}
-			}
-			return len(answers), read
-		}
-		stop := b.running(b.transactions(), b.poller())
-		defer stop()
-		time.Sleep(5 * time.Minute)
-		if n, read := said(); n != 2 || read != 0 {
-			t.Errorf("while the services are down %d of %d say how far they have read", read, n)
-		}
-		down.Store(false)
-		time.Sleep(15 * time.Minute)
-		if n, read := said(); n != 2 || read != 2 {
-			t.Errorf("after that %d of %d say how far they have read", read, n)
-		}
-	})
-}
-
 // After 31 hours without a poller, of which the events of 30 are kept, what was made meanwhile is
 // published once, under no request, as its events are gone; and nothing that was published before.
 func TestAPollerThatWasAwayForLongerThanEventsAreKeptPublishesWhatWasMadeMeanwhile(t *testing.T) {

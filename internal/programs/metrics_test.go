@@ -41,8 +41,8 @@ func TestBusyWorkersAreRequestsInCalls(t *testing.T) {
 	}
 }
 
-// What alerts look for exists from the start: a counter at zero, and a lag that grows until
-// the first sweep is complete.
+// What alerts look for exists from the start: a counter at zero, and a lag that grows until the first sweep is complete. Until
+// then a poller does not say how far it has read.
 func TestAPollerIsMeasuredBeforeItsFirstSweep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMetrics()
@@ -57,6 +57,14 @@ func TestAPollerIsMeasuredBeforeItsFirstSweep(t *testing.T) {
 			for _, one := range f.GetMetric() {
 				found[f.GetName()] += one.GetGauge().GetValue() + one.GetCounter().GetValue() + float64(one.GetHistogram().GetSampleCount())
 			}
+		}
+		r := &runtime{metrics: m, natsCheck: natsCheck{onDemand: true}} // it has stored nothing
+		if read := r.status().ReadThrough; read != nil {
+			t.Errorf("it says that it has read through %v", read)
+		}
+		m.readThrough(time.Minute)
+		if read := r.status().ReadThrough; read == nil || !read.Equal(time.Now().Add(-time.Minute)) {
+			t.Errorf("it says that it has read through %v, not a minute ago", read)
 		}
 		for name, want := range map[string]float64{"errand_poll_lag_seconds": 3600, "errand_upstream_call_duration_seconds": 0} {
 			if got, there := found[name]; !there || got != want {

@@ -3,6 +3,7 @@ package messages
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -336,5 +337,33 @@ func TestIDsAndTheVersionAreDocumented(t *testing.T) {
 	}
 	if !strings.Contains(sectionOf(t, reference, "Versions").text, fmt.Sprintf("`messages.Version`, now %d.", Version)) {
 		t.Errorf("the document does not say that the version is %d", Version)
+	}
+}
+
+// The examples of docs/use/deliveries.md are bodies as they are published: with each of their fields, and with no other.
+func TestTheExamplesOfDeliveriesAreBodies(t *testing.T) {
+	text, err := os.ReadFile("../../docs/use/deliveries.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	bodies := []any{&DeliveryBody{}, &SummaryBody{}, &SendResolved{}, &Watermark{}}
+	examples := strings.Split(string(text), "```json\n")[1:]
+	if len(examples) != len(bodies) {
+		t.Fatalf("%d examples, want %d", len(examples), len(bodies))
+	}
+	for i, body := range bodies {
+		example, _, _ := strings.Cut(examples[i], "```")
+		if err := DecodeEvent([]byte(example), body); err != nil {
+			t.Errorf("%T: %v", body, err)
+			continue
+		}
+		written, err := json.Marshal(body)
+		var want, got any
+		if err = errors.Join(err, json.Unmarshal([]byte(example), &want), json.Unmarshal(written, &got)); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%T, of the example (-) and as it is written (+):\n%s", body, diff)
+		}
 	}
 }
