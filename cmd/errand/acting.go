@@ -36,7 +36,6 @@ func (a acting) open(ctx context.Context, name string, c console) (broker, act.P
 	return b, person, err
 }
 
-// person returns who acts on a connection.
 func (a acting) person(b broker) (act.Person, error) {
 	return a.named(b, cmp.Or(a.As, b.nc.Opts.User, loggedIn()))
 }

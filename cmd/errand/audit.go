@@ -11,7 +11,6 @@ import (
 	"errand/internal/oncall/inspect"
 )
 
-// audit shows records of acts.
 type audit struct {
 	NATS access `embed:"" group:"nats"`
 	output
@@ -23,7 +22,6 @@ type audit struct {
 	Target string `arg:"" optional:"" help:"Only acts on this request id, or queue such as mandate-enroll."`
 }
 
-// Help is shown by --help in addition to the flags.
 func (*audit) Help() string {
 	return `Shows who did what to which request or queue, why, and with what result, newest first. An act is recorded
 before it is done and again afterwards. Without the second record, for example because the program was killed, the
@@ -36,7 +34,6 @@ Examples:
     errand audit --actor ann --limit 0 -o jsonl | jq -r .why`
 }
 
-// Run shows the records.
 func (a *audit) Run(ctx context.Context, c console) error {
 	q := act.Query{Verb: act.Verb(a.Verb), Actor: a.Actor, Target: a.Target, Limit: a.Limit}
 	switch {

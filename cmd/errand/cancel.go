@@ -7,14 +7,12 @@ import (
 	"errand/pkg/messages"
 )
 
-// cancel ends a request before any call was made.
 type cancel struct {
 	acting
 	Operation string `name:"op" placeholder:"OPERATION" help:"Its operation, if several have the id: enroll, transactions, send, account."`
 	ID        string `arg:"" name:"id" help:"The request id."`
 }
 
-// Help is shown by --help in addition to the flags.
 func (*cancel) Help() string {
 	return `Ends a request as failed with the reason cancelled, if it waits in its queue or is deferred and no call had
 an effect. Its message stays in the queue until a program takes it, and that program makes no call.
@@ -29,7 +27,6 @@ Examples:
     errand cancel MAIL_REQUESTS-4711 --why 'wrong list'    # a request that was published without an id`
 }
 
-// Run cancels.
 func (k *cancel) Run(ctx context.Context, c console) error {
 	if !messages.IsID(k.ID) {
 		return invalid("ID", "must be a request id: up to 64 letters, digits, - and _, got %q", k.ID)

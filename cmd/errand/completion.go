@@ -22,7 +22,6 @@ type completion struct {
 	Words []string `arg:"" optional:"" passthrough:"" help:"The words of a command line so far, the last one unfinished."`
 }
 
-// Help is shown by --help in addition to the flags.
 func (*completion) Help() string {
 	return `Prints a script for the shell's start-up file.
 
@@ -33,7 +32,6 @@ Examples:
     errand completion fish > ~/.config/fish/completions/errand.fish`
 }
 
-// Run prints the script, or candidates.
 func (k *completion) Run(_ context.Context, c console) error {
 	if k.Shell != "words" {
 		_, err := io.WriteString(c.out, scripts[k.Shell])

@@ -17,10 +17,8 @@ import (
 	"errand/internal/oncall/inspect"
 )
 
-// access says how a command reaches NATS.
 type access struct{ natscontext.Options }
 
-// open connects a command.
 func (a access) open(ctx context.Context, name string, c console) (broker, error) {
 	to, err := a.Resolve()
 	if err != nil {
@@ -38,7 +36,6 @@ type broker struct {
 	js jetstream.JetStream
 }
 
-// reader reads what the commands show.
 func (b broker) reader() inspect.Reader { return inspect.Reader{Conn: b.nc, JS: b.js} }
 
 // connect opens a connection for a command. Unlike a program, a command gives up and names the servers that did not answer.

@@ -13,21 +13,18 @@ import (
 	"errand/pkg/messages"
 )
 
-// dead groups the commands about dead letters.
 type dead struct {
 	List    deadList    `cmd:"" aliases:"ls" help:"List dead letters."`
 	Show    deadShow    `cmd:"" help:"Show one with its contents."`
 	Redrive deadRedrive `cmd:"" help:"Run requests again; by default only shows the plan."`
 }
 
-// deadList lists dead letters.
 type deadList struct {
 	NATS access `embed:"" group:"nats"`
 	output
 	selection
 }
 
-// Help is shown by --help in addition to the flags.
 func (*deadList) Help() string {
 	return `Lists the messages of requests that ended failed or uncertain, newest first, with each request's current state.
 
@@ -38,7 +35,6 @@ Examples:
     errand dead list --limit 0 -o name    # their sequences`
 }
 
-// Run lists.
 func (d *deadList) Run(ctx context.Context, c console) error {
 	q, err := d.query(time.Now())
 	if err != nil {
@@ -65,14 +61,12 @@ func (d *deadList) write(c console, letters []inspect.DeadLetter, now time.Time)
 	d.show(c, l)
 }
 
-// deadShow shows one dead letter.
 type deadShow struct {
 	NATS access `embed:"" group:"nats"`
 	output
 	Name string `arg:"" name:"id" help:"Its sequence, or the id of its request."`
 }
 
-// Help is shown by --help in addition to the flags.
 func (*deadShow) Help() string {
 	return `Shows a dead letter: its headers, which say why it exists, and the request as it was published. It holds personal data.
 
@@ -83,7 +77,6 @@ Examples:
     errand dead show 17 -o jsonl | jq .body`
 }
 
-// Run shows it.
 func (d *deadShow) Run(ctx context.Context, c console) error {
 	if !messages.IsID(strings.TrimPrefix(d.Name, inspect.BySequence)) {
 		return invalid("ID", "must be a sequence or a request id, got %q", d.Name)
@@ -107,7 +100,6 @@ func (d *deadShow) Run(ctx context.Context, c console) error {
 	})
 }
 
-// writeDeadLetter writes a dead letter for people.
 func writeDeadLetter(c console, d inspect.DeadLetter, now time.Time) {
 	fmt.Fprintln(c.out, c.paint(bold, fmt.Sprintf("%s  %s, sequence %d", d.Event.Subject, d.Time.In(now.Location()).Format(time.DateTime),
 		d.Sequence)))

@@ -33,7 +33,6 @@ type demo struct {
 // demoTimeout is how long the scenario may take. It takes about five seconds, and longer on a busy machine.
 const demoTimeout = 2 * time.Minute
 
-// Help is shown by --help in addition to the flags.
 func (*demo) Help() string {
 	return `Starts a NATS server, the sandbox and the programs in this process, on free ports of this machine, and shows
 what happens to two enrollments, one of which its payer approves, and two messages, one of them to 2,500 people. The
@@ -49,7 +48,6 @@ Examples:
 With --nats-url the streams are created on that server, and the demo's requests and events stay there: use a server for experiments.`
 }
 
-// Run runs the demo.
 func (d *demo) Run(ctx context.Context, c console) (err error) {
 	log := zerolog.Nop()
 	if d.Verbose {

@@ -34,7 +34,6 @@ type scenario struct {
 	linked   chan struct{} // closed when the first enrollment's payer has a link
 }
 
-// demoRequest is one request of the scenario.
 type demoRequest struct {
 	id, title  string
 	op         messages.Operation
@@ -160,7 +159,6 @@ func (s *scenario) approve(ctx context.Context, h *installation) error {
 // pace is the pause between two requests, so that a person can follow.
 const pace = 400 * time.Millisecond
 
-// observe records an event.
 func (s *scenario) observe(e event) {
 	subject := messages.ParseSubject(e.subject)
 	if subject.Operation == messages.Delivery {
@@ -250,7 +248,6 @@ func isMany(address string) bool {
 	return strings.HasPrefix(address, "reader") || strings.HasPrefix(address, "bouncer")
 }
 
-// complete reports whether all outcomes are known.
 func (s *scenario) complete() bool {
 	for _, r := range s.requests {
 		if !r.ended || r.got.delivered+r.got.bounced < len(r.recipients) {

@@ -15,7 +15,6 @@ import (
 	"errand/pkg/messages"
 )
 
-// erase removes what is stored about a person.
 type erase struct {
 	acting
 	format
@@ -27,7 +26,6 @@ type erase struct {
 	Now bool     `help:"Also messages whose sending log is incomplete; erase later rows with --of."`
 }
 
-// Help is shown by --help in addition to the flags.
 func (*erase) Help() string {
 	return `Removes what is stored about a payer or a recipient: events of requests, batches and mandates (applications,
 deductions, callbacks), dead letters, rows of the sending log, records of calls, pages of transaction lists. Without
@@ -50,7 +48,6 @@ Examples:
     errand erase --of ann@example.com --yes --why 'request 17 to the data officer'`
 }
 
-// Run erases.
 func (e *erase) Run(ctx context.Context, c console) error {
 	e.Of = strings.TrimSpace(e.Of)
 	switch {

@@ -14,7 +14,6 @@ import (
 	"errand/pkg/messages"
 )
 
-// find finds requests by what they name.
 type find struct {
 	NATS access `embed:"" group:"nats"`
 	output
@@ -23,7 +22,6 @@ type find struct {
 	Since when   `placeholder:"TIME" help:"Only events since then: 24h, 3d, or a date; default: all."`
 }
 
-// Help is shown by --help in addition to the flags.
 func (*find) Help() string {
 	return `Finds requests by id or by a whole value that they name: an order number, the address of a recipient or a
 payer, a payer's id, name or telephone number. Case and spaces do not matter. For mail it shows the last state of that
@@ -41,7 +39,6 @@ Examples:
     RECIPIENT_KEY_FILE=/run/secrets/recipient errand find ann@example.com`
 }
 
-// Run finds.
 func (f *find) Run(ctx context.Context, c console) error {
 	if strings.TrimSpace(f.Word) == "" {
 		return invalid("WORD", "is empty")

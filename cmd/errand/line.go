@@ -60,7 +60,6 @@ func (l *lines) line(e event) string {
 
 var colours = map[style.Look]colour{style.Good: green, style.Bad: red, style.Doubt: yellow, style.Wait: cyan}
 
-// colourOf is the colour of a state.
 func colourOf(state messages.State) colour { return colours[style.OfState(state)] }
 
 // summary returns the main fields of an event as name=value, quoted if needed.

@@ -11,7 +11,6 @@ import (
 	"errand/pkg/messages"
 )
 
-// list shows requests by their current state.
 type list struct {
 	NATS access `embed:"" group:"nats"`
 	output
@@ -28,7 +27,6 @@ type selection struct {
 	Limit     int      `default:"50" help:"At most the newest N; 0 for all."`
 }
 
-// Help is shown by --help in addition to the flags.
 func (*list) Help() string {
 	return `Shows requests by their current state, newest first. --since is about the time of that state, and a request
 that was reopened or resolved is not shown in its former state.
@@ -42,7 +40,6 @@ Examples:
     errand list --state deferred -o jsonl | jq -r .request_id`
 }
 
-// Run lists.
 func (l *list) Run(ctx context.Context, c console) error {
 	q, err := l.query(time.Now())
 	if err != nil {

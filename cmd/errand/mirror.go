@@ -25,7 +25,6 @@ type mirror struct {
 	Force  bool `env:"MIRROR_FORCE" help:"Also make changes that may drop messages."`
 }
 
-// Help is shown by --help in addition to the flags.
 func (*mirror) Help() string {
 	return `A service that reads events has its own account on the NATS servers, as in deploy/nats/errand.conf, with
 copies of the streams of events under the same names. No other account can delete its durable consumers, and it can
@@ -40,7 +39,6 @@ It takes two commands: one as errand's provisioner, and one as the user of the s
 New copies begin with the oldest stored event. A full stream drops its oldest events. Running it again changes nothing.`
 }
 
-// Run shows the changes and applies them.
 func (m *mirror) Run(ctx context.Context, c console) error {
 	if !bus.ValidReader(m.Reader) {
 		return invalid("READER", "must be up to 32 letters, digits, - and _, got %q", m.Reader)

@@ -11,14 +11,12 @@ import (
 	"errand/pkg/messages"
 )
 
-// pause stops deliveries from queues for a while.
 type pause struct {
 	acting
 	For        period   `required:"" placeholder:"TIME" help:"How long: 30m, 12h, 2d; at most a week."`
 	Operations []string `arg:"" name:"operation" help:"enroll, transactions, send or account; one or several."`
 }
 
-// Help is shown by --help in addition to the flags.
 func (*pause) Help() string {
 	return `Pauses the queue of an operation until the given time passes or errand resume: new requests wait, calls under
 way go on, and no new call begins. Pausing again sets a new end. The programs stay ready; errand status, /readyz and
@@ -32,7 +30,6 @@ Examples:
     errand pause send account --for 2h --why 'INC-4711'`
 }
 
-// Run pauses.
 func (p *pause) Run(ctx context.Context, c console) error {
 	operations, err := operationsOf("OPERATION", p.Operations)
 	if err != nil {
@@ -56,13 +53,11 @@ func (p *pause) Run(ctx context.Context, c console) error {
 	return nil
 }
 
-// resume ends pauses.
 type resume struct {
 	acting
 	Operations []string `arg:"" name:"operation" help:"enroll, transactions, send or account; one or several."`
 }
 
-// Help is shown by --help in addition to the flags.
 func (*resume) Help() string {
 	return `Ends the pause of a queue early. The exit status is 1 if the queue is not paused.
 
@@ -71,7 +66,6 @@ Examples:
     errand resume enroll --why 'the mandate service is back'`
 }
 
-// Run resumes.
 func (r *resume) Run(ctx context.Context, c console) error {
 	operations, err := operationsOf("OPERATION", r.Operations)
 	if err != nil {
@@ -107,7 +101,6 @@ func operationsOf(variable string, names []string) (all []messages.Operation, er
 // period is a duration, also in days and weeks.
 type period struct{ time.Duration }
 
-// UnmarshalText reads one.
 func (p *period) UnmarshalText(text []byte) (err error) {
 	if p.Duration, err = parseAgo(string(text)); err != nil || p.Duration <= 0 {
 		return fmt.Errorf("must be a time such as 30m, 12h or 2d, got %q", text)

@@ -32,7 +32,6 @@ type provision struct {
 	Force   bool `env:"PROVISION_FORCE" help:"Also make changes that may drop messages or stop programs."`
 }
 
-// Help is shown by --help in addition to the flags.
 func (*provision) Help() string {
 	return `Shows the differences from the streams and durable consumers that the programs need, then applies them.
 Running it again changes nothing. A limit that is left out stays as it is, and so do settings that errand does not
@@ -55,7 +54,6 @@ Examples:
 Without --force, nothing is changed at all if a change may drop messages or leaves a stream no room for its messages.`
 }
 
-// Run shows the changes and applies them.
 func (p *provision) Run(ctx context.Context, c console) error {
 	limits, err := p.limits()
 	if err != nil {

@@ -14,7 +14,6 @@ import (
 	"errand/pkg/messages"
 )
 
-// publish publishes one request.
 type publish struct {
 	NATS access `embed:"" group:"nats"`
 
@@ -27,7 +26,6 @@ type publish struct {
 	SendAnyway bool          `help:"Also publish a request that breaks a rule; it ends failed/invalid_request."`
 }
 
-// Help is shown by --help in addition to the flags.
 func (*publish) Help() string {
 	return `Publishes one request and prints its request id. SUBJECT is mandate.enroll.requested, mandate.transactions.requested,
 mail.send.requested or mail.account.requested. The body is built from --field, or read unchanged from
@@ -62,7 +60,6 @@ The exit status is 0 if the request was published or, with --wait, ended well (s
 if there is no outcome within --timeout, and the request goes on.`
 }
 
-// Run publishes, and waits with --wait.
 func (p *publish) Run(ctx context.Context, c console) error {
 	op, err := operationOf(p.Subject)
 	if err != nil {

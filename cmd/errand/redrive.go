@@ -13,7 +13,6 @@ import (
 	"errand/pkg/messages"
 )
 
-// deadRedrive runs dead letters again.
 type deadRedrive struct {
 	acting
 	format
@@ -29,7 +28,6 @@ type deadRedrive struct {
 	Names       []string `arg:"" optional:"" name:"id" help:"Request ids or sequences; default: chosen by --op, --reason, --since."`
 }
 
-// Help is shown by --help in addition to the flags.
 func (*deadRedrive) Help() string {
 	return `Runs requests that ended failed, uncertain or partial again, with their ids and bytes as published. Without
 --yes it only shows its plan:
@@ -64,7 +62,6 @@ Examples:
     errand dead redrive 17 18 -o json | jq '.[] | {request_id, class, says}'`
 }
 
-// Run redrives.
 func (d *deadRedrive) Run(ctx context.Context, c console) error {
 	q, err := d.query()
 	if err != nil {
@@ -124,7 +121,6 @@ func (d *deadRedrive) query() (inspect.Query, error) {
 	return q, nil
 }
 
-// plan shows the plan.
 func (d *deadRedrive) plan(c console, items []act.Item) {
 	l := listing{head: []string{"SEQUENCE", "OPERATION", "CLASS", "REASON", "REQUEST", "WHY"}, none: "no dead letters"}
 	classes := map[inspect.Class]int{}

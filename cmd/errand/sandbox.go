@@ -13,7 +13,6 @@ import (
 	"errand/internal/sandbox"
 )
 
-// standIn serves the sandbox.
 type standIn struct {
 	Addr           string   `env:"SANDBOX_ADDR" default:"127.0.0.1:8085" help:"Address to listen on."`
 	PublicURL      string   `env:"SANDBOX_PUBLIC_URL" placeholder:"URL" help:"Scheme and host of URLs in answers; default: as each request."`
@@ -27,7 +26,6 @@ type standIn struct {
 	Quiet          bool     `env:"SANDBOX_QUIET" short:"q" help:"Do not log faults, callbacks and decisions."`
 }
 
-// Help is shown by --help in addition to the flags.
 func (*standIn) Help() string {
 	return `Serves both upstream services on one port, in memory, with pages for people and faults on demand.
 
@@ -41,7 +39,6 @@ Examples:
 ` + sandbox.Help
 }
 
-// Run serves until ctx ends.
 func (s *standIn) Run(ctx context.Context, c console) error {
 	if u, err := url.Parse(s.PublicURL); s.PublicURL != "" && (err != nil || u.Host == "") {
 		return invalid("SANDBOX_PUBLIC_URL", "must have a scheme and a host, such as https://sandbox.example.com")

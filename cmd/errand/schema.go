@@ -12,12 +12,10 @@ import (
 	"errand/pkg/messages"
 )
 
-// schema prints the schema of a body.
 type schema struct {
 	Subject string `arg:"" optional:"" help:"Subject, with or without an id; default: list all."`
 }
 
-// Help is shown by --help in addition to the flags.
 func (*schema) Help() string {
 	return `Prints the JSON Schema (2020-12) of the body that is published on a subject, or lists the subjects.
 
@@ -30,7 +28,6 @@ Examples:
 Schemas of requests are closed: other members are refused. Schemas of events are open: ignore unknown members, as later versions have more.`
 }
 
-// Run prints the schema.
 func (s *schema) Run(_ context.Context, c console) error {
 	subjects, err := schemas.Subjects()
 	if err != nil {

@@ -13,7 +13,6 @@ import (
 	"errand/pkg/messages"
 )
 
-// show shows all that is known of a request.
 type show struct {
 	NATS access `embed:"" group:"nats"`
 	output
@@ -21,7 +20,6 @@ type show struct {
 	Follow bool   `short:"f" help:"Then show new events until there is an outcome."`
 }
 
-// Help is shown by --help in addition to the flags.
 func (*show) Help() string {
 	return `Shows the state of a request, its events and its batches', its mail's rows in the sending log, the
 applications, deductions and callbacks of its mandate (without the payer's data), and its dead letters. The exit
@@ -35,7 +33,6 @@ Examples:
     errand show MANDATE_REQUESTS-4711    # a request that was published without an id`
 }
 
-// Run shows the request.
 func (s *show) Run(ctx context.Context, c console) error {
 	switch {
 	case !messages.IsID(s.ID):
@@ -110,7 +107,6 @@ func (s *show) write(c console, stories []inspect.Story, now time.Time) {
 // shownDeliveries is the maximum number of rows of the sending log in a table.
 const shownDeliveries = 20
 
-// writeStory writes a story for people.
 func writeStory(c console, s inspect.Story, now time.Time) {
 	head := s.RequestID
 	if s.Operation != "" {

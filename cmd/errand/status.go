@@ -12,13 +12,11 @@ import (
 	"errand/pkg/messages"
 )
 
-// status shows the state of everything.
 type status struct {
 	NATS access `embed:"" group:"nats"`
 	output
 }
 
-// Help is shown by --help in addition to the flags.
 func (*status) Help() string {
 	return `Shows on one screen what is wrong, which programs answer and what they hold, what waits in the queues, the
 outcomes of the last hour, how far the sending log and the transaction list are read, and how full NATS is. The exit
@@ -31,7 +29,6 @@ Examples:
     errand status -o json | jq .problems`
 }
 
-// Run shows the status.
 func (s *status) Run(ctx context.Context, c console) error {
 	return s.read(ctx, s.NATS, "status", c, func(b broker, c console, now time.Time) error {
 		found, err := b.reader().Status(ctx, now)
@@ -59,7 +56,6 @@ func (s *status) write(c console, found inspect.Status) error {
 	return nil
 }
 
-// screen is a status for people.
 func screen(c console, s inspect.Status) {
 	now := s.At.Time
 	if len(s.Problems) == 0 {

@@ -10,7 +10,6 @@ import (
 	"errand/internal/oncall/inspect"
 )
 
-// stuck shows requests without an outcome, and why they wait.
 type stuck struct {
 	NATS access `embed:"" group:"nats"`
 	output
@@ -19,7 +18,6 @@ type stuck struct {
 	All   bool          `help:"Show all requests; default: the oldest 20."`
 }
 
-// Help is shown by --help in addition to the flags.
 func (*stuck) Help() string {
 	return `Shows requests without an outcome, oldest first, and why they wait: no worker has taken them, the operation
 is held or paused, they are deferred, or their worker is gone.
@@ -32,7 +30,6 @@ Examples:
     errand stuck -o json | jq .causes`
 }
 
-// Run shows them.
 func (s *stuck) Run(ctx context.Context, c console) error {
 	if s.Limit < 1 {
 		return invalid("--limit", "must be positive")

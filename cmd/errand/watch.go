@@ -11,7 +11,6 @@ import (
 	"errand/pkg/messages"
 )
 
-// watch shows events.
 type watch struct {
 	NATS access `embed:"" group:"nats"`
 
@@ -25,7 +24,6 @@ type watch struct {
 // everything is what interests a person; mail.log.> has the log-poller's records.
 var everything = []string{"mandate.*.*.*", "mail.send.>", "mail.batch.>", "mail.account.>", "mail.delivery.>"}
 
-// Help is shown by --help in addition to the flags.
 func (*watch) Help() string {
 	return `Shows events as they are stored, one line each, until Ctrl-C.
 
@@ -42,7 +40,6 @@ Subjects are <domain>.<operation>.<state>.<request id>. Requests are not shown, 
 records, mail.log.>, and dead letters, dead.>, are shown only if a pattern names them.`
 }
 
-// Run shows events until ctx ends.
 func (w *watch) Run(ctx context.Context, c console) error {
 	var patterns []string
 	for _, pattern := range w.Pattern {

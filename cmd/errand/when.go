@@ -17,7 +17,6 @@ type when struct {
 // whenLayouts are the layouts of dates. Without a time zone a date is in this machine's.
 var whenLayouts = []string{time.RFC3339, "2006-01-02T15:04:05", "2006-01-02T15:04", time.DateTime, "2006-01-02 15:04", time.DateOnly}
 
-// UnmarshalText reads one.
 func (w *when) UnmarshalText(text []byte) error {
 	*w = when{text: string(text)}
 	for _, layout := range whenLayouts {
@@ -59,7 +58,6 @@ func parseAgo(text string) (d time.Duration, err error) {
 	return d + rest, err
 }
 
-// isSet reports whether one was given.
 func (w when) isSet() bool { return w.text != "" }
 
 // from returns the time, seen from now; zero if none was given.

@@ -68,7 +68,6 @@ func (o OIDC) secret() (string, error) {
 	return text, nil
 }
 
-// issuer is the service that users log in with.
 type issuer struct {
 	config *Config
 	client *http.Client

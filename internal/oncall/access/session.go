@@ -69,7 +69,6 @@ func (s *sessions) get(r *http.Request, name string, v any) error {
 	return json.Unmarshal(plain, v)
 }
 
-// remove deletes a cookie.
 func remove(w http.ResponseWriter, name string) { http.SetCookie(w, cookie(name, "", -1)) }
 
 func cookie(name, value string, maxAge int) *http.Cookie {
@@ -86,7 +85,6 @@ func (g *Guard) bySession(r *http.Request) (User, time.Time, error) {
 	return s.User, s.Until, nil
 }
 
-// logout ends a session.
 func (g *Guard) logout(w http.ResponseWriter, r *http.Request) {
 	remove(w, sessionCookie)
 	http.Redirect(w, r, logoutPath, http.StatusSeeOther)

@@ -48,7 +48,6 @@ func userName(name string) (string, error) {
 
 func (g Groups) empty() bool { return len(g.Read)+len(g.Reveal)+len(g.Act) == 0 }
 
-// roles returns the roles of a member of these groups.
 func (g Groups) roles(of []string) (roles []Role) {
 	in := func(groups []string) bool {
 		return slices.ContainsFunc(groups, func(group string) bool { return group != "" && slices.Contains(of, group) })

@@ -137,7 +137,6 @@ func (p Person) Do(ctx context.Context, a Act, do func(context.Context) (said st
 	return said, err
 }
 
-// record stores one of the two records of an act.
 func (p Person) record(ctx context.Context, r Record, when string) error {
 	ctx, cancel := context.WithTimeout(ctx, retry.Answer)
 	defer cancel()
@@ -174,7 +173,6 @@ func subjectToken(name string) string {
 	return b.String()
 }
 
-// nameOf is the name that has a token.
 func nameOf(token string) string {
 	if name, err := url.PathUnescape(token); err == nil {
 		return name

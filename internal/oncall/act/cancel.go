@@ -105,7 +105,6 @@ func (r Requests) cancellableOf(ctx context.Context, op messages.Operation, id s
 	return c, nil
 }
 
-// over reports whether a request may be cancelled over its last event.
 func (c *cancelling) over(ctx context.Context, log history.Log, last history.Entry) error {
 	state := messages.StateOf(last.Subject)
 	facts, err := messages.ReadFacts(last.Body)

@@ -158,7 +158,6 @@ func (e *Erasure) message(ctx context.Context, nc *nats.Conn, last bus.Message, 
 	return nil
 }
 
-// deadLetters finds the dead letters of a request.
 func (e *Erasure) deadLetters(ctx context.Context, nc *nats.Conn) error {
 	scan := bus.Scan{Stream: bus.DeadLetters, Filter: "dead." + e.Operation.Requested()}
 	err := scan.Each(ctx, nc, func(m bus.Message) bool {
@@ -175,7 +174,6 @@ func (e *Erasure) deadLetters(ctx context.Context, nc *nats.Conn) error {
 	return err
 }
 
-// recipientsIn is how many recipients a request names.
 func recipientsIn(body []byte) int {
 	named := map[string]struct{}{}
 	messages.EachName(messages.Send, body, func(n messages.Name) bool {

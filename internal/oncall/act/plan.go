@@ -135,7 +135,6 @@ func (r Requests) Letters(ctx context.Context, names []string, q inspect.Query, 
 	}), err
 }
 
-// classify says what is known of a dead letter's request.
 func classify(ctx context.Context, log history.Log, letter inspect.DeadLetter) (Item, error) {
 	op, id := letter.Operation, letter.RequestID
 	item := Item{RequestID: id, Operation: op, Sequence: letter.Sequence, Reason: letter.Reason,

@@ -188,7 +188,6 @@ func (i Item) notReached(err error) Redriven {
 	return Redriven{Item: i, Result: NotDone, Message: "not reached: " + err.Error()}
 }
 
-// redrive runs one item again.
 func (r Requests) redrive(ctx context.Context, item Item, c Consent) Redriven {
 	if ctx.Err() != nil {
 		return item.notReached(context.Cause(ctx))

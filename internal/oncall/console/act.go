@@ -19,7 +19,6 @@ func (s *Server) person(user access.User) (act.Person, error) {
 	return act.As(user.Name, s.via, s.reader.Conn, s.reader.JS)
 }
 
-// do records what a user does, does it, and records the result.
 func (s *Server) do(ctx context.Context, user access.User, a act.Act, do func(context.Context) (string, error)) (string, error) {
 	p, err := s.person(user)
 	if err != nil {
@@ -28,7 +27,6 @@ func (s *Server) do(ctx context.Context, user access.User, a act.Act, do func(co
 	return p.Do(ctx, a, do)
 }
 
-// refusedAct returns the error of an act in words for a person.
 func refusedAct(err error) error {
 	switch {
 	case err == nil:
@@ -48,7 +46,6 @@ func refusedAct(err error) error {
 	return err
 }
 
-// capital returns a text with a capital first letter.
 func capital(text string) string {
 	if text == "" {
 		return ""
@@ -60,7 +57,6 @@ func forbidden(user access.User) error {
 	return &mistake{http.StatusForbidden, "Not allowed", user.Name + " needs the role act for this."}
 }
 
-// pause pauses a queue.
 func (s *Server) pause(r *http.Request, user access.User) (string, error) {
 	op, err := operationNamed(r.PathValue("queue"))
 	if err != nil {
@@ -78,7 +74,6 @@ func (s *Server) pause(r *http.Request, user access.User) (string, error) {
 	return "/queues", refusedAct(err)
 }
 
-// resume ends a pause.
 func (s *Server) resume(r *http.Request, user access.User) (string, error) {
 	op, err := operationNamed(r.PathValue("queue"))
 	if err != nil {
@@ -92,13 +87,11 @@ func (s *Server) resume(r *http.Request, user access.User) (string, error) {
 	return "/queues", refusedAct(err)
 }
 
-// actForm asks why a request is to be cancelled.
 type actForm struct {
 	ID        string
 	Operation messages.Operation
 }
 
-// formOf returns the request that a form is about.
 func formOf(r *http.Request, user access.User) (actForm, error) {
 	f := actForm{ID: r.PathValue("id")}
 	if !user.May(access.Act) {
@@ -117,7 +110,6 @@ func (s *Server) cancelForm(r *http.Request, user access.User) (page, error) {
 	return page{Title: "Cancel " + f.ID, Nav: "/requests", Name: "cancel", Data: f}, err
 }
 
-// cancel ends a request for which no call was made.
 func (s *Server) cancel(r *http.Request, user access.User) (string, error) {
 	f, err := formOf(r, user)
 	if err != nil {
@@ -130,7 +122,6 @@ func (s *Server) cancel(r *http.Request, user access.User) (string, error) {
 	return "/requests/" + f.ID, refusedAct(err)
 }
 
-// eraseForm shows what would be removed.
 func (s *Server) eraseForm(r *http.Request, user access.User) (page, error) {
 	f, err := formOf(r, user)
 	if err != nil {

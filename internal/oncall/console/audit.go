@@ -8,7 +8,6 @@ import (
 	"errand/internal/oncall/act"
 )
 
-// auditPage shows who did what.
 type auditPage struct {
 	Verb, Actor, Target, Since string
 

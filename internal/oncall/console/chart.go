@@ -17,7 +17,6 @@ type chart struct {
 	Total tally
 }
 
-// bar is one hour.
 type bar struct {
 	Begin, End time.Time
 	X, Width   float64
@@ -29,25 +28,21 @@ type bar struct {
 // Middle is the x coordinate of the bar's middle.
 func (b bar) Middle() float64 { return b.X + b.Width/2 }
 
-// Newest returns the hours, newest first.
 func (c chart) Newest() []bar {
 	newest := slices.Clone(c.Bars)
 	slices.Reverse(newest)
 	return newest
 }
 
-// tally counts outcomes.
 type tally struct{ Good, Bad, Doubt int }
 
 func (t tally) Sum() int { return t.Good + t.Bad + t.Doubt }
 
-// part is a rectangle in a bar.
 type part struct {
 	Class     style.Look
 	Y, Height float64
 }
 
-// gridLine is a horizontal line and its value.
 type gridLine struct {
 	Y     float64
 	Value int
@@ -62,7 +57,6 @@ const (
 	chartBase  = 162.0
 )
 
-// chartOf draws the hours from begin on.
 func chartOf(events []index.Count, begin time.Time) chart {
 	c := chart{Bars: make([]bar, hours)}
 	step := (chartWidth - chartLeft) / hours
@@ -143,7 +137,6 @@ func gridUnit(top int) int {
 	}
 }
 
-// Says describes the chart in a sentence.
 func (c chart) Says() string {
 	return fmt.Sprintf("Outcomes of the last %d hours: %d good, %d uncertain or partial, %d failed. The table below shows them by hour.",
 		hours, c.Total.Good, c.Total.Doubt, c.Total.Bad)

@@ -65,7 +65,6 @@ func (p *Program) Run(ctx context.Context) error {
 	})
 }
 
-// invalid turns an error of the access configuration into one of the program.
 func invalid(err error) error {
 	if wrong, ok := errors.AsType[*access.Invalid](err); ok {
 		return &programs.Invalid{Variable: wrong.Variable, Problem: wrong.Problem}

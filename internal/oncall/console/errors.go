@@ -23,7 +23,6 @@ func (m *mistake) Error() string { return m.Text }
 func notFound(text string) error { return &mistake{http.StatusNotFound, "Not found", text} }
 func wrong(text string) error    { return &mistake{http.StatusBadRequest, "Invalid request", text} }
 
-// errorPage returns the page that says what is wrong.
 func (s *Server) errorPage(err error) page {
 	why := &mistake{http.StatusInternalServerError, "Something went wrong", "The console's log says more."}
 	refused, denied := errors.AsType[*access.Refusal](err)

@@ -15,7 +15,6 @@ import (
 	"errand/pkg/messages"
 )
 
-// findPage is the form, and what was found.
 type findPage struct {
 	Asked  bool
 	Of     string // the kind of word that was searched for; the word itself is on no page
@@ -25,7 +24,6 @@ type findPage struct {
 	Note   string
 }
 
-// foundRow is a request that was found.
 type foundRow struct{ index.Found }
 
 // NoMail is said of the mail to an address while Mail is nil.

@@ -84,7 +84,6 @@ func pretty(body []byte, reveal bool) string {
 	return out.String()
 }
 
-// printer copies JSON and keeps its order.
 type printer struct {
 	out    *bytes.Buffer
 	in     *json.Decoder

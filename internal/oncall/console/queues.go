@@ -12,7 +12,6 @@ import (
 	"errand/pkg/messages"
 )
 
-// queuesPage shows what waits, and the programs.
 type queuesPage struct {
 	known
 	Missing []string // programs that do not answer
@@ -31,7 +30,6 @@ func (s *Server) queues(_ *http.Request, user access.User) (page, error) {
 	return page{Title: "Queues and programs", Nav: "/queues", Name: "queues", Data: p}, nil
 }
 
-// pausePage is the form to pause a queue.
 type pausePage struct {
 	Operation messages.Operation
 	Queue     inspect.Queue
@@ -52,7 +50,6 @@ func (s *Server) pauseForm(r *http.Request, user access.User) (page, error) {
 	return page{Title: "Pause " + string(op), Nav: "/queues", Name: "pause", Data: pausePage{op, queue, pauses}}, err
 }
 
-// operationNamed returns the operation that a path or a form names.
 func operationNamed(name string) (messages.Operation, error) {
 	i := slices.IndexFunc(inspect.Operations, func(op messages.Operation) bool { return strings.EqualFold(string(op), name) })
 	if i < 0 {

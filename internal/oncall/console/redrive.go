@@ -26,7 +26,6 @@ const (
 	maxRate = 1000
 )
 
-// planPage shows what redriving some dead letters would do.
 type planPage struct {
 	Items []act.Item
 	Runs  int // how many run without a tick
@@ -109,7 +108,6 @@ func (s *Server) lettersAsked(ctx context.Context, q url.Values) (names []string
 // bySequence returns a dead letter's name. A bare number could be another request's id.
 func bySequence(n uint64) string { return inspect.BySequence + strconv.FormatUint(n, 10) }
 
-// planOf classifies dead letters.
 func (s *Server) planOf(ctx context.Context, user access.User, names []string) ([]act.Item, error) {
 	if len(names) == 0 {
 		return nil, notFound("These dead letters no longer exist.")
@@ -130,7 +128,6 @@ func (s *Server) planOf(ctx context.Context, user access.User, names []string) (
 	return p.Requests().Plan(ctx, letters)
 }
 
-// startRedrive starts a redrive with the consent in a form.
 func (s *Server) startRedrive(r *http.Request, user access.User) (string, error) {
 	why := strings.TrimSpace(r.FormValue("why"))
 	if why == "" {

@@ -16,7 +16,6 @@ import (
 	"errand/pkg/messages"
 )
 
-// requestPage shows everything known about a request id.
 type requestPage struct {
 	ID        string
 	Stories   []storyView
@@ -26,7 +25,6 @@ type requestPage struct {
 	Problem   string      // why the streams could not be read
 }
 
-// storyView shows the story of one operation.
 type storyView struct {
 	inspect.Story
 	Events                          []eventView
@@ -39,7 +37,6 @@ type storyView struct {
 // Unseen reports whether there is no request, though its mandate may have events.
 func (v storyView) Unseen() bool { return v.State == inspect.NeverSeen }
 
-// eventView shows an event.
 type eventView struct {
 	State   messages.State
 	What    string // which batch, or the kind of a mandate event
@@ -120,7 +117,6 @@ func eventViewOf(e inspect.Event, reveal bool) eventView {
 	return v
 }
 
-// mandateView shows an application, a deduction or a callback.
 func mandateView(e inspect.Event, reveal bool) eventView {
 	v := eventViewOf(e, reveal)
 	op := messages.ParseSubject(e.Subject).Operation
@@ -179,7 +175,6 @@ func (s *Server) revealed(w http.ResponseWriter, r *http.Request, user access.Us
 	s.show(w, r, user, p, "")
 }
 
-// revealForm asks why a user wants to see the data.
 func (s *Server) revealForm(r *http.Request, user access.User) (page, error) {
 	id := r.PathValue("id")
 	if !messages.IsID(id) || !user.May(access.Reveal) {

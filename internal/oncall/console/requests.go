@@ -11,7 +11,6 @@ import (
 	"errand/pkg/messages"
 )
 
-// requestList is a page of requests.
 type requestList struct {
 	Asked  asked
 	Rows   []index.Row
@@ -34,7 +33,6 @@ type span struct{ Value, Text string }
 
 var spans = []span{{"1h", "the last hour"}, {"24h", "the last 24 hours"}, {"168h", "the last 7 days"}}
 
-// askedOf reads the filter in a query.
 func askedOf(q url.Values) asked {
 	return asked{Operation: q.Get("operation"), State: q.Get("state"), Reason: q.Get("reason"), Since: q.Get("since"), Until: q.Get("until"),
 		Operations: inspect.Operations, States: inspect.States(nil), Reasons: messages.Reasons, Spans: spans}
@@ -43,7 +41,6 @@ func askedOf(q url.Values) asked {
 // pageRows is how many requests a page has.
 const pageRows = 50
 
-// filter returns the filter for the index.
 func (a asked) filter(now time.Time) (f index.Filter, err error) {
 	f.Limit = pageRows
 	if a.Operation != "" {
@@ -81,7 +78,6 @@ func when(text string, now time.Time) (time.Time, error) {
 	return now.Add(-ago), nil
 }
 
-// query returns the filter for a link.
 func (a asked) query() url.Values {
 	q := url.Values{}
 	for name, value := range map[string]string{"operation": a.Operation, "state": a.State, "reason": a.Reason, "since": a.Since,
@@ -93,7 +89,6 @@ func (a asked) query() url.Values {
 	return q
 }
 
-// Filtered reports whether anything limits the list.
 func (a asked) Filtered() bool { return len(a.query()) > 0 }
 
 func (s *Server) requests(r *http.Request, _ access.User) (page, error) {

@@ -35,7 +35,6 @@ func (r *redriveRun) add(done act.Redriven) {
 	r.results = append(r.results, done)
 }
 
-// runPage shows the progress of a redrive.
 type runPage struct {
 	*redriveRun
 	Results                []act.Redriven
@@ -125,7 +124,6 @@ func (r *runs) start(one *redriveRun) bool {
 	return true
 }
 
-// list returns the runs, newest first.
 func (r *runs) list() (pages []runPage) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -53,7 +53,6 @@ type view struct {
 	still bool // it has a form, and does not change while a person fills it in
 }
 
-// handler serves everything.
 func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
 	for _, asset := range []style.Asset{style.Style, style.Icon, script} {

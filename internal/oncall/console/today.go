@@ -11,7 +11,6 @@ import (
 	"errand/pkg/messages"
 )
 
-// today shows the current state of everything.
 type today struct {
 	known
 	Chart      chart
@@ -66,7 +65,6 @@ func (s *Server) today(r *http.Request, _ access.User) (page, error) {
 	return page{Title: "Today", Nav: "/", Name: "today", Data: t}, nil
 }
 
-// ofQueues sums up the status of queues and programs.
 func (t *today) ofQueues() {
 	for _, q := range t.Status.Queues {
 		t.Waiting += q.Untaken + uint64(max(0, q.Taken))

@@ -40,7 +40,6 @@ func newWatch(reader inspect.Reader, x *index.Index) *watch { return &watch{read
 // maxStuck is how many of the oldest requests of each queue are read.
 const maxStuck = 100
 
-// run updates the status until ctx ends.
 func (w *watch) run(ctx context.Context) {
 	for {
 		w.look(ctx)

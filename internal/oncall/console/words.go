@@ -16,7 +16,6 @@ import (
 	"errand/pkg/messages"
 )
 
-// words are the functions that templates write with.
 var words = template.FuncMap{
 	"time": timeTag, "date": dateTag, "hour": hourTag, "span": inspect.Span,
 	"ago":      func(t time.Time) string { return inspect.Span(time.Since(t)) },
@@ -31,7 +30,6 @@ var words = template.FuncMap{
 	"onQueue": func(v act.Verb) bool { return v == act.Pause || v == act.Resume },
 }
 
-// badge is a word in the colour of what it says.
 type badge struct {
 	Look style.Look
 	Text string
@@ -75,7 +73,6 @@ func badgeOf(what any) badge {
 // label is a name of the contract as text.
 func label(name any) string { return strings.ReplaceAll(fmt.Sprint(name), "_", " ") }
 
-// where is the place of a problem.
 func where(place any) string {
 	if fmt.Sprint(place) == "nats" {
 		return "NATS"
@@ -89,7 +86,6 @@ var operations = map[messages.Operation]string{
 	messages.Application: "Application", messages.Deduction: "Deduction", messages.Callback: "Callback",
 }
 
-// plain is an operation in words.
 func plain(op messages.Operation) string { return cmp.Or(operations[op], string(op)) }
 
 var reasons = map[messages.Reason]string{
@@ -107,7 +103,6 @@ var reasons = map[messages.Reason]string{
 	messages.ReasonLinkLost:       "the payer is enrolled, but the link to the page was lost",
 }
 
-// reason is what a reason means.
 func reason(r messages.Reason) string { return cmp.Or(reasons[r], string(r)) }
 
 // clock returns the time in any of the types that have one.
@@ -128,12 +123,10 @@ func clock(at any) (t time.Time) {
 // timeTag returns a time as a page shows it. The script rewrites it in the browser's time zone.
 func timeTag(at any) template.HTML { return tag(clock(at), "clock", clockText(clock(at))) }
 
-// dateTag returns a time with its day.
 func dateTag(at any) template.HTML {
 	return tag(clock(at), "date", clock(at).Format("2 Jan 2006, 15:04:05"))
 }
 
-// hourTag returns the start of an hour.
 func hourTag(at time.Time) template.HTML { return tag(at.UTC(), "hour", at.UTC().Format("15:04")) }
 
 func tag(t time.Time, format, text string) template.HTML {
@@ -162,7 +155,6 @@ func count(n any) string {
 	return digits
 }
 
-// plural returns a number of things.
 func plural(n any, one, many string) string {
 	if fmt.Sprint(n) == "1" {
 		return "1 " + one

@@ -83,7 +83,6 @@ func (w *writer) expireKind(kind Kind, number int64, k kept) (removed int, err e
 	return removed, err
 }
 
-// expireDead forgets dead letters that are gone.
 func (w *writer) expireDead(first int64) (removed int, err error) {
 	rows, err := w.query("SELECT n, kind, seq, at FROM request WHERE dead > 0 AND dead < ? LIMIT ?", first, chunk)
 	for _, r := range rows {
@@ -110,7 +109,6 @@ func (w *writer) move(n, from int64, to Kind, set string) error {
 // oldRow is what is asked of a request that may be removed.
 type oldRow struct{ n, kind, seq, at int64 }
 
-// query reads rows.
 func (w *writer) query(question string, args ...any) (all []oldRow, err error) {
 	s, err := w.statement(question)
 	if err != nil {

@@ -67,7 +67,6 @@ func (x *Index) Find(ctx context.Context, word string) (Finding, error) {
 	return found, err
 }
 
-// search is one question.
 type search struct {
 	ctx   context.Context
 	tx    *sql.Tx
@@ -117,14 +116,12 @@ func (x *Index) find(q *search, word string, into *Finding) error {
 	})
 }
 
-// named adds the requests that have a name as something.
 func (q *search) named(hash int64, as messages.NamedAs) error {
 	const question = "SELECT " + rowColumns + " FROM request WHERE n IN" +
 		" (SELECT n FROM name WHERE hash = ? AND what = ? ORDER BY n DESC LIMIT ?)"
 	return q.rows(as, question, hash, slices.Index(whats, as), findLimit)
 }
 
-// rows adds requests.
 func (q *search) rows(as messages.NamedAs, question string, args ...any) error {
 	rows, err := scanRows(q.ctx, q.tx, q.kinds, question, args...)
 	for _, row := range rows {

@@ -17,7 +17,6 @@ import (
 // requests.
 var followed = []string{bus.MandateEvents, bus.MailEvents, bus.MailDeliveries, bus.DeadLetters}
 
-// follower reads the streams.
 type follower struct {
 	*Index
 	nc      *nats.Conn
@@ -65,7 +64,6 @@ func explain(err error) error {
 	return err
 }
 
-// leave gives the file back.
 func (f *follower) leave() {
 	if f.writer != nil {
 		_ = f.writer.close() // the connection goes back to its pool

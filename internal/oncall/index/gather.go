@@ -45,7 +45,6 @@ type name struct {
 	of   *news
 }
 
-// mail is a row of the sending log.
 type mail struct {
 	seq, hash int64
 	event     int64 // hash of the event's id, by which it is erased
@@ -105,7 +104,6 @@ func (b *batch) of(k key, m *bus.Message) *news {
 	return r
 }
 
-// event takes an event of a request's history.
 func (b *batch) event(k key, state messages.State, m *bus.Message) {
 	f, _ := messages.ReadFacts(m.Data)
 	r := b.of(k, m)
@@ -123,7 +121,6 @@ func (b *batch) name(hash int64, as messages.NamedAs, of *news) {
 	b.names = append(b.names, name{hash, slices.Index(whats, as), of})
 }
 
-// sent takes the record of a call for a batch of a message.
 func (x *Index) sent(b *batch, s messages.Subject, m *bus.Message) {
 	var body messages.SentBody
 	if s.State != messages.Sent || messages.DecodeEvent(m.Data, &body) != nil {
@@ -141,7 +138,6 @@ func (x *Index) sent(b *batch, s messages.Subject, m *bus.Message) {
 	}
 }
 
-// delivery takes an event of the sending log.
 func (x *Index) delivery(b *batch, s messages.Subject, m *bus.Message) {
 	switch s.State {
 	case messages.Summary:

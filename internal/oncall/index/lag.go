@@ -51,7 +51,6 @@ func (x *Index) Lag() Lag {
 	return now
 }
 
-// lag is what an index knows of it.
 type lag struct {
 	mu sync.Mutex
 	Lag
@@ -76,7 +75,6 @@ func (l *lag) problem(err error) (changed bool) {
 	return changed
 }
 
-// set notes how far a stream is indexed.
 func (l *lag) set(p Position) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

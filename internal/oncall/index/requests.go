@@ -33,7 +33,6 @@ func (f Filter) wants(k Kind) bool {
 		one(f.Reasons, k.Reason) && one(f.Classes, k.Class)
 }
 
-// one reports whether a value is one of those asked for.
 func one[T comparable](asked []T, value T) bool {
 	return len(asked) == 0 || slices.Contains(asked, value)
 }
@@ -156,7 +155,6 @@ func rowsOf(ctx context.Context, tx *sql.Tx, wanted func(Kind) bool, question st
 	return all, nil
 }
 
-// scanRows reads the rows of a question.
 func scanRows(ctx context.Context, tx *sql.Tx, kinds map[int64]Count, question string, args ...any) (all []Row, err error) {
 	rows, err := tx.QueryContext(ctx, question, args...)
 	if err != nil {

@@ -115,7 +115,6 @@ func (s *store) prepare(check []byte) error {
 
 func (s *store) close() error { return errors.Join(s.read.Close(), s.write.Close()) }
 
-// remove throws the file away.
 func remove(dir string) error {
 	var errs []error
 	for _, suffix := range []string{"", "-wal", "-shm"} {

@@ -47,7 +47,6 @@ func (w *writer) close() error {
 	return errors.Join(append(errs, w.conn.Close())...)
 }
 
-// statement prepares a statement once.
 func (w *writer) statement(text string) (*sql.Stmt, error) {
 	if s := w.statements[text]; s != nil {
 		return s, nil
@@ -148,7 +147,6 @@ func (w *writer) position(p Position) error {
 	return w.exec("INSERT OR REPLACE INTO position VALUES (?, ?, ?, ?)", p.Stream, p.Created.UnixNano(), int64(p.Indexed), p.At.UnixNano())
 }
 
-// request writes what is new of a request into its row.
 func (w *writer) request(r *news) error {
 	var was int64
 	old := news{key: r.key, began: r.began}
@@ -193,7 +191,6 @@ func (w *writer) request(r *news) error {
 	return err
 }
 
-// kind returns the number of a kind.
 func (w *writer) kind(k Kind) (int64, error) {
 	if n, ok := w.kinds[k]; ok {
 		return n, nil

@@ -97,7 +97,6 @@ func ClassOf(op messages.Operation, state messages.State, f messages.Facts) (Cla
 	return Safe, "no call had an effect"
 }
 
-// hasRecords reports whether evidence is a list of records that is not empty.
 func hasRecords(evidence json.RawMessage) bool {
 	var records []json.RawMessage
 	return json.Unmarshal(evidence, &records) == nil && len(records) > 0

@@ -118,7 +118,6 @@ func (r Reader) DeadLettersOf(ctx context.Context, name string) (letters []DeadL
 	return letters, nil
 }
 
-// letterAt is the dead letter with a sequence, if it is there.
 func (r Reader) letterAt(ctx context.Context, sequence uint64) (DeadLetter, bool, error) {
 	next, err := (&bus.Scan{Stream: bus.DeadLetters, Filter: "dead.>", From: sequence, Page: 1}).Next(ctx, r.Conn)
 	if err != nil || len(next) == 0 || next[0].Sequence != sequence {

@@ -129,7 +129,6 @@ func unknownBatches(outcome messages.SendOutcome) (unknown []messages.Unsettled)
 	return unknown
 }
 
-// evidence adds what the log shows of an uncertain message.
 func (r Reader) evidence(ctx context.Context, s *Story, last bus.Message) (err error) {
 	var outcome messages.SendOutcome
 	if s.State != messages.Uncertain || messages.DecodeEvent(last.Data, &outcome) != nil {

@@ -12,7 +12,6 @@ import (
 	"errand/pkg/messages"
 )
 
-// why says why a request waits, by its queue and what the programs said.
 func why(o *Open, q Queue, programs []bus.ProgramStatus, now time.Time) string {
 	if fault := bus.NotStored(programs, o.Operation); fault != "" { // first: neither a call nor an outcome is recorded
 		return fault

@@ -53,7 +53,6 @@ const AsID = "request id"
 // NoRow is said of the mail to an address while no row of the sending log belongs to the request for certain.
 const NoRow = "no row matches with certainty"
 
-// search collects what several scans find.
 type search struct {
 	Reader
 	text    string
@@ -104,7 +103,6 @@ func (r Reader) Find(ctx context.Context, word string, secrets []*messages.Recip
 	return s.found, err
 }
 
-// byID looks for a request of that id.
 func (s *search) byID(ctx context.Context, op messages.Operation) error {
 	_, there, err := s.last(ctx, op, s.text)
 	if there {
@@ -115,7 +113,6 @@ func (s *search) byID(ctx context.Context, op messages.Operation) error {
 	return err
 }
 
-// queued looks through a queue.
 func (s *search) queued(ctx context.Context, op messages.Operation) error {
 	found, err := s.search(ctx, Queue{Operation: op}, "", func(w request) bool { return w.id == s.text || s.word.In(op, w.Data) != "" })
 	s.mu.Lock()
@@ -142,7 +139,6 @@ func (s *search) add(op messages.Operation, id, as string) *Found {
 	return f
 }
 
-// visit looks into a stored message.
 func (s *search) visit(m bus.Message) bool {
 	subject := messages.ParseSubject(m.Subject)
 	if subject.Operation == messages.Log {
@@ -182,7 +178,6 @@ func (s *search) visit(m bus.Message) bool {
 	return true
 }
 
-// named notes a message that names the word.
 func (f *Found) named(subject messages.Subject, m bus.Message, as []messages.NamedAs) {
 	f.Messages++
 	switch {

@@ -75,7 +75,6 @@ func (q Query) wants(state messages.State) bool {
 	return len(q.States) == 0 || slices.Contains(q.States, state)
 }
 
-// wantsReason reports whether an event has one of the reasons that are asked for.
 func (q Query) wantsReason(reason messages.Reason) bool {
 	return len(q.Reasons) == 0 || slices.Contains(q.Reasons, reason)
 }
@@ -162,7 +161,6 @@ func (r Reader) superseding(ctx context.Context, op messages.Operation, since ti
 	return later, nil
 }
 
-// openRows are requests of an operation that have no outcome.
 func (r Reader) openRows(ctx context.Context, op messages.Operation, q Query, now time.Time) ([]Row, error) {
 	if !slices.ContainsFunc(opens, q.wants) {
 		return nil, nil

@@ -11,7 +11,6 @@ import (
 	"errand/pkg/messages"
 )
 
-// mandate adds what became of the mandate of an enrollment.
 func (r Reader) mandate(ctx context.Context, s *Story) error {
 	for _, about := range []messages.Operation{messages.Application, messages.Deduction, messages.Callback} {
 		if err := r.read(ctx, s, bus.MandateEvents, about.Filter(s.RequestID), &s.Mandate); err != nil {

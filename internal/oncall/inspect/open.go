@@ -179,7 +179,6 @@ func (r Reader) opensOf(ctx context.Context, q Queue, waiting []request) ([]Open
 	return open, err
 }
 
-// openOf is a request of which the last event, if there is one, is known.
 func openOf(q Queue, w request, last bus.Message, there bool) Open {
 	published := messages.Time{Time: w.Time}
 	o := Open{RequestID: w.id, Operation: q.Operation, State: Queued, Published: published, Since: published}

@@ -130,7 +130,6 @@ func (p *Poller) read(through *messages.Time) {
 	}
 }
 
-// outcomes counts what came into a state of late.
 func (r Reader) outcomes(ctx context.Context, now time.Time) ([]Outcome, error) {
 	var list []Outcome
 	for _, op := range Operations {
@@ -151,7 +150,6 @@ func (r Reader) outcomes(ctx context.Context, now time.Time) ([]Outcome, error) 
 	})
 }
 
-// cancelled counts the failed requests that a person cancelled.
 func (r Reader) cancelled(ctx context.Context, o *Outcome, failed bus.Scan, now time.Time) error {
 	return failed.Each(ctx, r.Conn, func(m bus.Message) bool {
 		if factsOf(m.Data).Reason == messages.ReasonCancelled {

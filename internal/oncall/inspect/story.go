@@ -74,7 +74,6 @@ func (r Reader) Stories(ctx context.Context, id string, now time.Time) ([]Story,
 // errMoved says that a request went on while it was looked for.
 var errMoved = errors.New("the request has a new event")
 
-// story is what is known of a request of one operation.
 func (r Reader) story(ctx context.Context, op messages.Operation, id string, now time.Time) (Story, error) {
 	s := Story{RequestID: id, Operation: op, State: NeverSeen, Events: []Event{}}
 	filters := []string{op.Filter(id)}
@@ -141,7 +140,6 @@ func (r Reader) read(ctx context.Context, s *Story, stream, filter string, into 
 	})
 }
 
-// waiting looks for a request without an outcome in its queue.
 func (r Reader) waiting(ctx context.Context, s *Story, last bus.Message, there bool, now time.Time) error {
 	q, err := r.Queue(ctx, s.Operation, now)
 	switch {
@@ -194,7 +192,6 @@ func (o Open) Says() string {
 	return string(o.State) + ": " + o.Why
 }
 
-// outcome is how a request ended, in a sentence.
 func outcome(last bus.Message, now time.Time) string {
 	state, f := messages.StateOf(last.Subject), factsOf(last.Data)
 	text := string(state)
@@ -213,7 +210,6 @@ func outcome(last bus.Message, now time.Time) string {
 	return text + ", " + ago(now.Sub(last.Time))
 }
 
-// deliveries adds what the sending log says of a message.
 func (r Reader) deliveries(ctx context.Context, s *Story, id string) error {
 	for _, state := range []messages.State{messages.Delivered, messages.Deferred, messages.Bounced, messages.Unknown} {
 		n, _, err := bus.Count(ctx, r.Conn, bus.MailDeliveries, messages.Delivery.Subject(state, id), time.Time{})
@@ -233,7 +229,6 @@ func (r Reader) deliveries(ctx context.Context, s *Story, id string) error {
 	return r.read(ctx, s, bus.MailDeliveries, messages.Delivery.Filter(id), &s.Delivered)
 }
 
-// ago is a time that has passed, in one unit.
 func ago(d time.Duration) string {
 	if d < time.Second {
 		return "just now"
