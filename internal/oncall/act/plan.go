@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -16,6 +15,7 @@ import (
 	"errand/internal/bus"
 	"errand/internal/history"
 	"errand/internal/oncall/inspect"
+	"errand/internal/style"
 	"errand/pkg/messages"
 )
 
@@ -58,19 +58,12 @@ func (i Item) as(c inspect.Class, format string, args ...any) Item {
 func (i Item) Batched() string {
 	said := ""
 	if len(i.Batches) > 0 {
-		said = plural(len(i.Batches), "batch", "batches") + " not accepted"
+		said = style.Plural(len(i.Batches), "batch", "batches") + " not accepted"
 	}
 	if len(i.Unknown) > 0 {
-		said = strings.TrimPrefix(said+", "+plural(len(i.Unknown), "batch", "batches")+" of unknown fate", ", ")
+		said = strings.TrimPrefix(said+", "+style.Plural(len(i.Unknown), "batch", "batches")+" of unknown fate", ", ")
 	}
 	return said
-}
-
-func plural(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return strconv.Itoa(n) + " " + many
 }
 
 // maxLooked is the maximum number of messages of a plan that are looked for in the sending log.

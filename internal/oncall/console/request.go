@@ -13,6 +13,7 @@ import (
 	"errand/internal/oncall/index"
 	"errand/internal/oncall/inspect"
 	"errand/internal/retry"
+	"errand/internal/style"
 	"errand/pkg/messages"
 )
 
@@ -125,7 +126,7 @@ func mandateView(e inspect.Event, reveal bool) eventView {
 		var b messages.CallbackBody
 		_ = messages.DecodeEvent(e.Message.Data, &b) // fields that cannot be read stay empty
 		v.Message = fmt.Sprintf("%s, %s, checksum: %s. A callback is only a hint: anyone who knows its address can send one.",
-			b.Method, bytesText(b.Bytes), b.Checksum)
+			b.Method, style.Bytes(b.Bytes), b.Checksum)
 		return v
 	}
 	var b messages.TransactionBody

@@ -13,6 +13,7 @@ import (
 	"errand/internal/oncall/index"
 	"errand/internal/oncall/inspect"
 	"errand/internal/retry"
+	"errand/internal/style"
 )
 
 // watch keeps the status of queues and programs, so that pages do not wait for it and show the last one while NATS is gone.
@@ -101,11 +102,11 @@ func (w *watch) notices() (all []notice) {
 	case lag.Rebuilding != "":
 		add("wait", "The index is being rebuilt (%s): %s messages are left. Lists and counts are incomplete until then."+
 			" A request's page is complete.",
-			lag.Rebuilding, count(lag.Behind))
+			lag.Rebuilding, style.Count(lag.Behind))
 	case lag.Problem != "":
 		add("doubt", "The index has stopped since %s: %s. Lists and counts may lack the newest events.", clockText(lag.Since), lag.Problem)
 	case lag.Behind > farBehind:
-		add("wait", "The index is %s messages behind: lists and counts lack the newest events.", count(lag.Behind))
+		add("wait", "The index is %s messages behind: lists and counts lack the newest events.", style.Count(lag.Behind))
 	}
 	for _, p := range recreated(k.Lag.Streams, time.Now()) {
 		add("doubt", "The stream %s was recreated at %s: its earlier events are gone, and earlier requests may be unknown here.",

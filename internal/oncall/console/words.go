@@ -6,7 +6,6 @@ import (
 	"html/template"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -21,7 +20,7 @@ var words = template.FuncMap{
 	"ago":      func(t time.Time) string { return inspect.Span(time.Since(t)) },
 	"instant":  func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 	"hourText": func(t time.Time) string { return t.UTC().Format("15:04") },
-	"count":    count, "plural": plural, "bytes": bytesText,
+	"count":    style.Count, "plural": style.Plural, "bytes": style.Bytes,
 	"badge": badgeOf, "label": label, "plain": plain, "reason": reason, "where": where, "short": inspect.Short,
 	"capital": capital, "lower": strings.ToLower, "path": url.PathEscape,
 	"hidden":  func(text any) string { return hideIn(fmt.Sprint(text)) },
@@ -144,31 +143,4 @@ func clockText(t time.Time) string {
 		return t.Format("15:04:05")
 	}
 	return t.Format("2 Jan 15:04")
-}
-
-// count returns a number with its thousands separated.
-func count(n any) string {
-	digits := fmt.Sprint(n)
-	for i := len(digits) - 3; i > 0; i -= 3 {
-		digits = digits[:i] + "\u202f" + digits[i:]
-	}
-	return digits
-}
-
-func plural(n any, one, many string) string {
-	if fmt.Sprint(n) == "1" {
-		return "1 " + one
-	}
-	return count(n) + " " + many
-}
-
-func bytesText(n any) string {
-	f, _ := strconv.ParseFloat(fmt.Sprint(n), 64)
-	for _, unit := range []string{"B", "KiB", "MiB", "GiB"} {
-		if f < 1024 {
-			return strings.TrimSuffix(strconv.FormatFloat(f, 'f', 1, 64), ".0") + " " + unit
-		}
-		f /= 1024
-	}
-	return strconv.FormatFloat(f, 'f', 1, 64) + " TiB"
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"errand/internal/bus"
+	"errand/internal/style"
 	"errand/pkg/messages"
 )
 
@@ -91,11 +92,11 @@ func (e *LogEvidence) Says() string {
 	if len(e.Batches) > 1 {
 		of = fmt.Sprint(len(e.Batches), " batches of unknown fate")
 	}
-	rows := thousands(seen)
+	rows := style.Count(seen)
 	if e.More {
 		rows = "at least " + rows
 	}
-	said := fmt.Sprintf("of %s recipients of %s the log shows %s", thousands(count), of, rows)
+	said := fmt.Sprintf("of %s recipients of %s the log shows %s", style.Count(count), of, rows)
 	switch {
 	case e.Through == nil:
 		return said + ", which no poller has read"
@@ -108,15 +109,6 @@ func (e *LogEvidence) Says() string {
 		after = Span(apart) + " after"
 	}
 	return fmt.Sprintf("%s, read through %s, %s the call", said, e.Through.UTC().Format("2 Jan 15:04 MST"), after)
-}
-
-// thousands is a number with commas.
-func thousands(n int) string {
-	text := strconv.Itoa(n)
-	for i := len(text) - 3; i > 0; i -= 3 {
-		text = text[:i] + "," + text[i:]
-	}
-	return text
 }
 
 // unknownBatches are the batches of unknown fate that an uncertain outcome lists.

@@ -15,11 +15,11 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
 
 	"errand/internal/bus"
 	"errand/pkg/messages"
@@ -62,25 +62,12 @@ const (
 
 // each calls work for 0 to n-1, several at once, and returns one of their errors.
 func each(n int, work func(i int) error) error {
-	var (
-		wg     sync.WaitGroup
-		mu     sync.Mutex
-		failed error
-	)
-	slots := make(chan struct{}, parallel)
+	var g errgroup.Group
+	g.SetLimit(parallel)
 	for i := range n {
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			if err := work(i); err != nil {
-				mu.Lock()
-				failed = err
-				mu.Unlock()
-			}
-		})
+		g.Go(func() error { return work(i) })
 	}
-	wg.Wait()
-	return failed
+	return g.Wait()
 }
 
 // eachSeen is each, without what this account does not see, as long as it sees something.

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/bus"
+	"errand/internal/style"
 	"errand/pkg/messages"
 )
 
@@ -197,14 +198,10 @@ func streamFrom(info *jetstream.StreamInfo) Stream {
 
 // Says is the number of problems in words.
 func (s Status) Says() string {
-	switch n := len(s.Problems); n {
-	case 0:
+	if len(s.Problems) == 0 {
 		return "nothing is wrong"
-	case 1:
-		return "1 problem"
-	default:
-		return fmt.Sprintf("%d problems", n)
 	}
+	return style.Plural(len(s.Problems), "problem", "problems")
 }
 
 // Short is an operation as people write it: enroll, transactions, send, account.

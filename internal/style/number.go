@@ -1,0 +1,37 @@
+package style
+
+import (
+	"fmt"
+	"strconv"
+)
+
+// Count writes a whole number with its thousands separated: 12,345.
+func Count(n any) string {
+	digits := fmt.Sprint(n)
+	for i := len(digits) - 3; i > 0 && digits[i-1] != '-'; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return digits
+}
+
+// Plural writes a number of things: 1 batch, 2 batches.
+func Plural(n any, one, many string) string {
+	if fmt.Sprint(n) == "1" {
+		return "1 " + one
+	}
+	return Count(n) + " " + many
+}
+
+// Bytes writes a size with a unit: 512B, 11.8M, 120G.
+func Bytes(n any) string {
+	const units = "BKMGT"
+	size, _ := strconv.ParseFloat(fmt.Sprint(n), 64) // of a whole number
+	unit := 0
+	for size >= 1024 && unit < len(units)-1 {
+		size, unit = size/1024, unit+1
+	}
+	if unit == 0 || size >= 100 {
+		return fmt.Sprintf("%.0f%c", size, units[unit])
+	}
+	return fmt.Sprintf("%.1f%c", size, units[unit])
+}
