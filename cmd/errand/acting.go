@@ -20,24 +20,26 @@ type acting struct {
 
 var noReason = invalid("--why", "is required, for example --why 'the quota was raised'")
 
-// open connects a command that acts. It requires a reason first.
-func (a acting) open(ctx context.Context, name string, c console) (broker, act.Person, error) {
+// do connects a command that acts, once it has a reason, and calls work with who acts.
+func (a acting) do(ctx context.Context, name string, c console, work func(act.Person) error) error {
 	if strings.TrimSpace(a.Why) == "" {
-		return broker{}, act.Person{}, noReason
+		return noReason
 	}
-	b, err := a.NATS.open(ctx, name, c)
-	if err != nil {
-		return b, act.Person{}, err
-	}
-	person, err := a.person(b)
-	if err != nil {
-		b.nc.Close()
-	}
-	return b, person, err
+	return a.connected(ctx, name, c, work)
 }
 
-func (a acting) person(b broker) (act.Person, error) {
-	return a.named(b, cmp.Or(a.As, b.nc.Opts.User, loggedIn()))
+// connected is do for what may change nothing, and then needs no reason.
+func (a acting) connected(ctx context.Context, name string, c console, work func(act.Person) error) error {
+	b, err := a.NATS.open(ctx, name, c)
+	if err != nil {
+		return err
+	}
+	defer b.nc.Close()
+	person, err := a.named(b, cmp.Or(a.As, b.nc.Opts.User, loggedIn()))
+	if err != nil {
+		return err
+	}
+	return b.unanswered(work(person))
 }
 
 func (a acting) named(b broker, name string) (act.Person, error) {

@@ -12,7 +12,6 @@ import (
 )
 
 type audit struct {
-	NATS access `embed:"" group:"nats"`
 	output
 	Verb  string `placeholder:"VERB" help:"Only this act: redrive, cancel, pause, resume, erase, reveal."`
 	Actor string `placeholder:"NAME" help:"Only what this person did."`
@@ -42,18 +41,14 @@ func (a *audit) Run(ctx context.Context, c console) error {
 	case a.Limit < 0:
 		return invalid("--limit", "must not be negative")
 	}
-	return a.read(ctx, a.NATS, "audit", c, func(b broker, c console, now time.Time) error {
+	return a.read(ctx, "audit", c, func(b broker, now time.Time) (listing, error) {
 		q.Since = a.Since.from(now)
 		entries, err := act.Acts(ctx, b.nc, q)
-		if err != nil {
-			return err
-		}
-		a.write(c, entries, now)
-		return nil
+		return listActs(entries, now), err
 	})
 }
 
-func (a *audit) write(c console, entries []act.Entry, now time.Time) {
+func listActs(entries []act.Entry, now time.Time) listing {
 	l := listing{head: []string{"TIME", "WHO", "DID", "TO", "RESULT", "WHY"}, none: "none"}
 	for _, e := range entries {
 		why := e.Why
@@ -67,7 +62,7 @@ func (a *audit) write(c console, entries []act.Entry, now time.Time) {
 		l.add(strconv.FormatUint(e.Sequence, 10), e,
 			cell{stamp(e.At.Time, now), dim}, cellOf(e.Actor), cellOf(e.Verb), cellOf(target), resultCell(e), cellOf(why))
 	}
-	a.show(c, l)
+	return l
 }
 
 // resultCell returns the result of an act, with the reason if it was not done.

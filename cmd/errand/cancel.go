@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"errand/internal/oncall/act"
 	"errand/pkg/messages"
 )
 
@@ -39,14 +40,11 @@ func (k *cancel) Run(ctx context.Context, c console) error {
 		}
 		op = named[0]
 	}
-	b, person, err := k.open(ctx, "cancel", c)
-	if err != nil {
+	return k.do(ctx, "cancel", c, func(person act.Person) error {
+		op, err := person.Requests().Cancel(ctx, op, k.ID, k.Why)
+		if err == nil {
+			fmt.Fprintf(c.out, "%s  %s is cancelled\n", op, k.ID)
+		}
 		return err
-	}
-	defer b.nc.Close()
-	if op, err = person.Requests().Cancel(ctx, op, k.ID, k.Why); err != nil {
-		return b.unanswered(err)
-	}
-	fmt.Fprintf(c.out, "%s  %s is cancelled\n", op, k.ID)
-	return nil
+	})
 }

@@ -78,16 +78,20 @@ func unreadable(err error) error {
 	return fmt.Errorf("%w: a service runs `errand mirror` first, errand's own provisioner `errand provision`", err)
 }
 
-// read connects a command that only reads, and calls show once, or again and again with --watch.
-func (o output) read(ctx context.Context, nats access, command string, c console,
-	show func(b broker, c console, now time.Time) error) error {
-	b, err := nats.open(ctx, command, c)
+// read connects a command that only reads, and shows what it finds once, or again and again with --watch.
+func (o output) read(ctx context.Context, command string, c console, find func(b broker, now time.Time) (listing, error)) error {
+	b, err := o.NATS.open(ctx, command, c)
 	if err != nil {
 		return err
 	}
 	defer b.nc.Close()
 	return o.repeat(ctx, c, func(c console) error {
-		return b.unanswered(show(b, c, time.Now()))
+		l, err := find(b, time.Now())
+		if err == nil {
+			o.show(c, l)
+			err = l.failed
+		}
+		return b.unanswered(err)
 	})
 }
 

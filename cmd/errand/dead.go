@@ -20,7 +20,6 @@ type dead struct {
 }
 
 type deadList struct {
-	NATS access `embed:"" group:"nats"`
 	output
 	selection
 }
@@ -40,29 +39,24 @@ func (d *deadList) Run(ctx context.Context, c console) error {
 	if err != nil {
 		return err
 	}
-	return d.read(ctx, d.NATS, "dead", c, func(b broker, c console, now time.Time) error {
+	return d.read(ctx, "dead", c, func(b broker, now time.Time) (listing, error) {
 		q.Since = d.Since.from(now)
 		letters, err := b.reader().DeadLetters(ctx, q)
-		if err != nil {
-			return err
-		}
-		d.write(c, letters, now)
-		return nil
+		return listLetters(letters, now), err
 	})
 }
 
-func (d *deadList) write(c console, letters []inspect.DeadLetter, now time.Time) {
+func listLetters(letters []inspect.DeadLetter, now time.Time) listing {
 	l := listing{head: []string{"SEQUENCE", "TIME", "OPERATION", "REASON", "NOW", "REQUEST", "MESSAGE"}, none: "none"}
 	for _, letter := range letters {
 		name := strconv.FormatUint(letter.Sequence, 10)
 		l.add(name, letter, cellOf(name), cell{stamp(letter.Time.Time, now), dim}, cellOf(inspect.Short(letter.Operation)),
 			cellOf(letter.Reason), stateCell(letter.Now), cellOf(letter.RequestID), cellOf(letter.Message))
 	}
-	d.show(c, l)
+	return l
 }
 
 type deadShow struct {
-	NATS access `embed:"" group:"nats"`
 	output
 	Name string `arg:"" name:"id" help:"Its sequence, or the id of its request."`
 }
@@ -81,22 +75,17 @@ func (d *deadShow) Run(ctx context.Context, c console) error {
 	if !messages.IsID(strings.TrimPrefix(d.Name, inspect.BySequence)) {
 		return invalid("ID", "must be a sequence or a request id, got %q", d.Name)
 	}
-	return d.read(ctx, d.NATS, "dead", c, func(b broker, c console, now time.Time) error {
+	return d.read(ctx, "dead", c, func(b broker, now time.Time) (listing, error) {
 		letters, err := b.reader().DeadLettersOf(ctx, d.Name)
-		if err != nil {
-			return err
-		}
-		l := listing{}
-		for _, letter := range letters {
-			l.add(strconv.FormatUint(letter.Sequence, 10), letter.Event)
-			if d.Output == "table" {
+		l := listing{text: func(c console) {
+			for _, letter := range letters {
 				writeDeadLetter(c, letter, now)
 			}
+		}}
+		for _, letter := range letters {
+			l.add(strconv.FormatUint(letter.Sequence, 10), letter.Event)
 		}
-		if d.Output != "table" {
-			d.show(c, l)
-		}
-		return nil
+		return l, err
 	})
 }
 

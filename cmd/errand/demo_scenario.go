@@ -160,17 +160,17 @@ func (s *scenario) approve(ctx context.Context, h *installation) error {
 const pace = 400 * time.Millisecond
 
 func (s *scenario) observe(e event) {
-	subject := messages.ParseSubject(e.subject)
+	subject := messages.ParseSubject(e.Subject)
 	if subject.Operation == messages.Delivery {
 		s.delivery(e)
 		return
 	}
 	for _, r := range s.requests {
 		if subject.ID == r.id {
-			r.observe(subject, e.data)
+			r.observe(subject, e.Data)
 		}
 	}
-	if e.subject == messages.Enroll.Subject(messages.Succeeded, s.requests[0].id) {
+	if e.Subject == messages.Enroll.Subject(messages.Succeeded, s.requests[0].id) {
 		close(s.linked)
 	}
 }
@@ -219,7 +219,7 @@ func (s *scenario) delivery(e event) {
 	if !ours {
 		return
 	}
-	before, now := s.states[to], messages.StateOf(e.subject)
+	before, now := s.states[to], messages.StateOf(e.Subject)
 	s.states[to] = now
 	r := s.requests[2]
 	if isMany(to) {
@@ -239,7 +239,7 @@ func (s *scenario) delivery(e event) {
 // recipient returns the address in a delivery event, and whether it belongs to this scenario.
 func (s *scenario) recipient(e event) (address string, ours bool) {
 	var b struct{ Entry struct{ To string } }
-	_ = json.Unmarshal(e.data, &b) // an unreadable one is not ours
+	_ = json.Unmarshal(e.Data, &b) // an unreadable one is not ours
 	return b.Entry.To, strings.HasSuffix(b.Entry.To, "@"+s.domain)
 }
 

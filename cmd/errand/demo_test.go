@@ -69,7 +69,7 @@ func TestDemoRefusesAServerWithWaitingRequests(t *testing.T) {
 func TestDemoReportsUnexpectedResults(t *testing.T) {
 	t.Parallel()
 	s := newScenario(time.Now())
-	s.observe(event{subject: "mandate.enroll.failed." + s.requests[0].id, data: []byte(`{"attempt":1}`)})
+	s.observe(event{Subject: "mandate.enroll.failed." + s.requests[0].id, Data: []byte(`{"attempt":1}`)})
 	problems := strings.Join(s.check(sandbox.Oracle{}), "\n")
 	for _, want := range []string{"an enrollment (" + s.requests[0].id + "): got {state:failed ",
 		"a message to 2,500 (" + s.requests[3].id + "): got {state: requested:2510 calls:0 accepted:0 delivered:0 ",
@@ -88,7 +88,7 @@ func TestDemoCountsARecipientOnceWhateverItsStates(t *testing.T) {
 	t.Parallel()
 	s := newScenario(time.Now())
 	observe := func(state messages.State) {
-		s.observe(event{subject: messages.Delivery.Subject(state, "unmatched"), data: []byte(`{"entry":{"to":"cho.defers@` + s.domain + `"}}`)})
+		s.observe(event{Subject: messages.Delivery.Subject(state, "unmatched"), Data: []byte(`{"entry":{"to":"cho.defers@` + s.domain + `"}}`)})
 	}
 	for _, state := range []messages.State{messages.Deferred, messages.Delivered, messages.Delivered} {
 		observe(state)

@@ -4,8 +4,8 @@ package main
 
 import (
 	"fmt"
-	"strconv"
 
+	"errand/internal/style"
 	"errand/pkg/messages"
 )
 
@@ -35,8 +35,8 @@ func (v *demoView) show(e event) {
 	n := v.many.got.delivered + v.many.got.bounced
 	if n >= v.reported+every && n <= manyPeople {
 		v.reported = n
-		fmt.Fprintf(v.out, "%s  %s  %s  %s of %s, bounced %d\n", e.at.Local().Format("15:04:05.000"),
-			pad(string(messages.Delivery)+".*", v.kind), pad(v.many.id, v.id), thousands(n), thousands(manyPeople), v.many.got.bounced)
+		fmt.Fprintf(v.out, "%s  %s  %s  %s of %s, bounced %d\n", e.Time.Local().Format("15:04:05.000"),
+			pad(string(messages.Delivery)+".*", v.kind), pad(v.many.id, v.id), style.Count(n), style.Count(manyPeople), v.many.got.bounced)
 	}
 }
 
@@ -51,8 +51,8 @@ func (v *demoView) printSummary(h *installation, problems []string) {
 	for _, r := range v.scenario.requests {
 		fmt.Fprint(v.out, pad(r.title, 19))
 		g := r.got
-		cells := []string{thousands(r.want.requested), thousands(g.calls), thousands(g.accepted), thousands(g.delivered), thousands(g.bounced),
-			thousands(g.refused)}
+		cells := []string{style.Count(r.want.requested), style.Count(g.calls), style.Count(g.accepted), style.Count(g.delivered), style.Count(g.bounced),
+			style.Count(g.refused)}
 		if r.op == messages.Enroll {
 			cells[3], cells[4] = "-", "-"
 		}
@@ -91,13 +91,4 @@ or make the email service cut the connection after accepting a message, then pub
     nats --server %[5]s stream ls
 
 `, to, v.many.id, v.scenario.requests[0].id, h.sandbox, withoutCredentials(h.nats))
-}
-
-// thousands formats n with a comma between every three digits.
-func thousands(n int) string {
-	text := strconv.Itoa(n)
-	for i := len(text) - 3; i > 0 && text[i-1] != '-'; i -= 3 {
-		text = text[:i] + "," + text[i:]
-	}
-	return text
 }

@@ -119,16 +119,15 @@ func (e *erase) write(c console, t act.Traces) {
 		l.add(r.RequestID, r, cellOf(inspect.Short(r.Operation)), cellOf(r.RequestID), cellOf(r.State), numberCell(r.Events),
 			numberCell(r.Calls), numberCell(r.Rows), numberCell(r.DeadLetters), cell{r.Refused, red})
 	}
+	l.text = func(c console) {
+		for _, id := range t.Listings {
+			fmt.Fprintf(c.out, "the pages of the transaction list %s, which also hold other people's records\n", id)
+		}
+		if n := len(t.Rows); n > 0 {
+			fmt.Fprintf(c.out, "%d rows of the sending log that belong to none of these\n", n)
+		}
+	}
 	e.show(c, l)
-	if e.Output != "table" {
-		return
-	}
-	for _, id := range t.Listings {
-		fmt.Fprintf(c.out, "the pages of the transaction list %s, which also hold other people's records\n", id)
-	}
-	if n := len(t.Rows); n > 0 {
-		fmt.Fprintf(c.out, "%d rows of the sending log that belong to none of these\n", n)
-	}
 	writeUnread(c, t.Unread)
 }
 

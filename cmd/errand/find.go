@@ -15,7 +15,6 @@ import (
 )
 
 type find struct {
-	NATS access `embed:"" group:"nats"`
 	output
 	programs.RecipientKey
 	Word  string `arg:"" name:"word" help:"A request id, an order number, an address, or a payer's id, name or telephone number."`
@@ -47,16 +46,14 @@ func (f *find) Run(ctx context.Context, c console) error {
 	if err != nil {
 		return err
 	}
-	return f.read(ctx, f.NATS, "find", c, func(b broker, c console, now time.Time) error {
+	return f.read(ctx, "find", c, func(b broker, now time.Time) (listing, error) {
 		found, err := b.reader().Find(ctx, strings.TrimSpace(f.Word), secrets, f.Since.from(now))
-		if err != nil {
-			return err
-		}
-		return f.write(c, found, now)
+		writeUnread(c, found.Unread)
+		return listFound(found, now), err
 	})
 }
 
-func (f *find) write(c console, found inspect.Finding, now time.Time) error {
+func listFound(found inspect.Finding, now time.Time) listing {
 	l := listing{head: []string{"TIME", "OPERATION", "STATE", "REQUEST", "AS", "MAIL"}, whole: found, none: "No request."}
 	for _, r := range found.Found {
 		mail := r.Mail
@@ -66,23 +63,24 @@ func (f *find) write(c console, found inspect.Finding, now time.Time) error {
 		l.add(r.RequestID, r, cell{stamp(r.Time.Time, now), dim}, cellOf(inspect.Short(r.Operation)), stateCell(r.State),
 			cellOf(r.RequestID), cellOf(r.As), cell{mail, mailColour(mail)})
 	}
-	f.show(c, l)
-	if len(found.Rows) > 0 && f.Output == "table" {
-		fmt.Fprintln(c.out, "\nRows of the sending log that match no request with certainty:")
-		c.table([]string{"", "", ""}, unmatchedRows(found.Rows, now))
-	}
-	if len(found.Records) > 0 && f.Output == "table" {
-		fmt.Fprintln(c.out, "\nRecords of the transaction list that match no request with certainty:")
-		c.table([]string{"", "", "", ""}, unmatchedRows(found.Records, now))
-	}
-	writeUnread(c, found.Unread)
-	if len(found.Found)+len(found.Rows)+len(found.Records) == 0 {
-		if found.Hidden != nil {
-			return fmt.Errorf("not found in what this user may read: %w", found.Hidden)
+	l.text = func(c console) {
+		if len(found.Rows) > 0 {
+			fmt.Fprintln(c.out, "\nRows of the sending log that match no request with certainty:")
+			c.table([]string{"", "", ""}, unmatchedRows(found.Rows, now))
 		}
-		return errors.New("not found: no queued request and no stored event names it")
+		if len(found.Records) > 0 {
+			fmt.Fprintln(c.out, "\nRecords of the transaction list that match no request with certainty:")
+			c.table([]string{"", "", "", ""}, unmatchedRows(found.Records, now))
+		}
 	}
-	return nil
+	switch {
+	case len(found.Found)+len(found.Rows)+len(found.Records) > 0:
+	case found.Hidden != nil:
+		l.failed = fmt.Errorf("not found in what this user may read: %w", found.Hidden)
+	default:
+		l.failed = errors.New("not found: no queued request and no stored event names it")
+	}
+	return l
 }
 
 // writeUnread says how many records of recipients have keys of unknown secrets.

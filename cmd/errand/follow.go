@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/bus"
@@ -16,24 +15,19 @@ import (
 )
 
 // event is an event or a dead letter to show.
-type event struct {
-	at      time.Time
-	subject string
-	header  nats.Header
-	data    []byte
-}
+type event bus.Message
 
 // split returns the subject without the id, and the id, with a batch's number if it has one.
 func (e event) split() (kind, id string) {
-	s := messages.ParseSubject(e.subject)
+	s := messages.ParseSubject(e.Subject)
 	switch {
 	case s.Dead:
-		return e.subject, e.header.Get(bus.HeaderRequestID)
+		return e.Subject, e.Header.Get(bus.HeaderRequestID)
 	case s.ID == "":
-		return e.subject, ""
+		return e.Subject, ""
 	}
 	kind = s.Operation.Subject(s.State, "")
-	return kind, e.subject[len(kind)+1:]
+	return kind, e.Subject[len(kind)+1:]
 }
 
 // startAt says with which stored events to start.

@@ -30,26 +30,25 @@ func beforeAt(d time.Duration) *messages.Time { t := before(d); return &t }
 func TestScreens(t *testing.T) {
 	t.Parallel()
 	for name, show := range map[string]func(c console){
-		"status.fine":    func(c console) { screen(c, statusOf()) },
-		"status.trouble": func(c console) { screen(c, inTrouble(statusOf())) },
-		"status.started": func(c console) { screen(c, started(statusOf())) },
-		"stuck":          func(c console) { (&stuck{output: table, Older: time.Minute}).write(c, stuckOf(), noon) },
-		"stuck.nothing": func(c console) {
-			(&stuck{output: table, Older: time.Minute}).write(c, inspect.Stuck{}, noon)
+		"status.fine":    func(c console) { table.show(c, listProblems(statusOf())) },
+		"status.trouble": func(c console) { table.show(c, listProblems(inTrouble(statusOf()))) },
+		"status.started": func(c console) { table.show(c, listProblems(started(statusOf()))) },
+		"stuck":          func(c console) { table.show(c, (&stuck{Older: time.Minute}).list(stuckOf(), noon)) },
+		"stuck.nothing":  func(c console) { table.show(c, (&stuck{Older: time.Minute}).list(inspect.Stuck{}, noon)) },
+		"list":           func(c console) { table.show(c, listRequests(rowsOfList(), noon)) },
+		"list.by-reason": func(c console) { table.show(c, listGroups(inspect.ByReason(rowsOfList()), noon)) },
+		"list.name":      func(c console) { format{"name"}.show(c, listRequests(rowsOfList(), noon)) },
+		"find.address": func(c console) {
+			table.show(c, listFound(findingOf(), noon))
+			writeUnread(c, findingOf().Unread)
 		},
-		"list": func(c console) { (&list{output: table}).write(c, rowsOfList(), noon) },
-		"list.by-reason": func(c console) {
-			(&list{output: table, ByReason: true}).write(c, rowsOfList(), noon)
-		},
-		"list.name":    func(c console) { (&list{output: output{format: format{"name"}}}).write(c, rowsOfList(), noon) },
-		"find.address": func(c console) { _ = (&find{output: table}).write(c, findingOf(), noon) },
-		"find.order":   func(c console) { _ = (&find{output: table}).write(c, unmatchedOf(), noon) },
-		"show":         func(c console) { (&show{output: table}).write(c, storiesOf(), noon) },
-		"show.mandate": func(c console) { (&show{output: table}).write(c, mandateOf(), noon) },
-		"dead.list":    func(c console) { (&deadList{output: table}).write(c, lettersOf(), noon) },
+		"find.order":   func(c console) { table.show(c, listFound(unmatchedOf(), noon)) },
+		"show":         func(c console) { table.show(c, listStories(storiesOf(), noon)) },
+		"show.mandate": func(c console) { table.show(c, listStories(mandateOf(), noon)) },
+		"dead.list":    func(c console) { table.show(c, listLetters(lettersOf(), noon)) },
 		"dead.show":    func(c console) { writeDeadLetter(c, lettersOf()[0], noon) },
-		"dead.redrive": func(c console) { (&deadRedrive{format: format{"table"}}).plan(c, itemsOf()) },
-		"audit":        func(c console) { (&audit{output: table}).write(c, entriesOf(), noon) },
+		"dead.redrive": func(c console) { (&deadRedrive{format: table}).plan(c, itemsOf()) },
+		"audit":        func(c console) { table.show(c, listActs(entriesOf(), noon)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -63,20 +62,20 @@ func TestScreens(t *testing.T) {
 // JSON is for scripts: it changes only by what is added.
 func TestJSONStaysAsItIs(t *testing.T) {
 	t.Parallel()
-	for name, show := range map[string]func(c console, o output){
-		"status": func(c console, o output) { _ = (&status{output: o}).write(c, inTrouble(statusOf())) },
-		"stuck":  func(c console, o output) { (&stuck{output: o}).write(c, stuckOf(), noon) },
-		"list":   func(c console, o output) { (&list{output: o}).write(c, rowsOfList(), noon) },
-		"find":   func(c console, o output) { _ = (&find{output: o}).write(c, findingOf(), noon) },
-		"show":   func(c console, o output) { (&show{output: o}).write(c, append(storiesOf(), mandateOf()...), noon) },
-		"dead":   func(c console, o output) { (&deadList{output: o}).write(c, lettersOf(), noon) },
-		"audit":  func(c console, o output) { (&audit{output: o}).write(c, entriesOf(), noon) },
+	for name, l := range map[string]listing{
+		"status": listProblems(inTrouble(statusOf())),
+		"stuck":  new(stuck).list(stuckOf(), noon),
+		"list":   listRequests(rowsOfList(), noon),
+		"find":   listFound(findingOf(), noon),
+		"show":   listStories(append(storiesOf(), mandateOf()...), noon),
+		"dead":   listLetters(lettersOf(), noon),
+		"audit":  listActs(entriesOf(), noon),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for _, form := range []string{"json", "jsonl"} {
 				var term terminal
-				show(console{out: &term.out, errs: &text{}, width: 80}, output{format: format{form}})
+				format{form}.show(console{out: &term.out, errs: &text{}, width: 80}, l)
 				golden(t, name+"."+form, term.out.String())
 			}
 		})
@@ -98,7 +97,7 @@ func TestNoFormHasControlCharacters(t *testing.T) {
 	for _, form := range []string{"table", "json", "jsonl", "name"} {
 		var term terminal
 		c := console{out: &term.out, errs: &term.errs, redraws: true, width: 80}
-		output{format: format{form}}.show(c, listing{head: []string{"ONE", "OTHER"}, rows: [][]cell{{cellOf(hostile), cellOf(hostile)}},
+		format{form}.show(c, listing{head: []string{"ONE", "OTHER"}, rows: [][]cell{{cellOf(hostile), cellOf(hostile)}},
 			names: []string{hostile}, values: []any{map[string]string{hostile: hostile}}})
 		if got := term.out.String(); strings.ContainsFunc(got, func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }) ||
 			!strings.Contains(got, "[2J") {
@@ -121,7 +120,7 @@ func TestALongTextHasALineOfItsOwn(t *testing.T) {
 	}
 }
 
-var table = output{format: format{"table"}}
+var table = format{"table"}
 
 // golden compares with a file of testdata.
 func golden(t *testing.T, name, got string) {

@@ -54,8 +54,8 @@ func (l *lines) line(e event) string {
 		now = time.Now()
 	}
 	l.kind, l.id = max(l.kind, min(len(kind), 32)), max(l.id, min(len(id), 32))
-	return strings.TrimRight(fmt.Sprintf("%s  %s  %s  %s", l.paint(dim, stamp(e.at, now)+e.at.Format(".000")),
-		l.paint(colourOf(messages.StateOf(e.subject)), pad(kind, l.kind)), pad(id, l.id), summary(e, now)), " ")
+	return strings.TrimRight(fmt.Sprintf("%s  %s  %s  %s", l.paint(dim, stamp(e.Time, now)+e.Time.Format(".000")),
+		l.paint(colourOf(messages.StateOf(e.Subject)), pad(kind, l.kind)), pad(id, l.id), summary(e, now)), " ")
 }
 
 var colours = map[style.Look]colour{style.Good: green, style.Bad: red, style.Doubt: yellow, style.Wait: cyan}
@@ -64,14 +64,14 @@ func colourOf(state messages.State) colour { return colours[style.OfState(state)
 
 // summary returns the main fields of an event as name=value, quoted if needed.
 func summary(e event, now time.Time) string {
-	if strings.HasPrefix(e.subject, "dead.") {
-		return join("reason", e.header.Get(bus.HeaderReason)) + " " + join("message", e.header.Get(bus.HeaderMessage))
+	if strings.HasPrefix(e.Subject, "dead.") {
+		return join("reason", e.Header.Get(bus.HeaderReason)) + " " + join("message", e.Header.Get(bus.HeaderMessage))
 	}
 	var body map[string]any
-	decoder := json.NewDecoder(bytes.NewReader(e.data))
+	decoder := json.NewDecoder(bytes.NewReader(e.Data))
 	decoder.UseNumber()
 	if decoder.Decode(&body) != nil {
-		return fmt.Sprintf("%d bytes", len(e.data))
+		return fmt.Sprintf("%d bytes", len(e.Data))
 	}
 	var parts []string
 	for _, field := range shownFields {
@@ -84,7 +84,7 @@ func summary(e event, now time.Time) string {
 			parts = append(parts, join(name, text))
 		}
 	}
-	if by, ok := body["by"].(string); ok && messages.StateOf(e.subject) == messages.Reopened {
+	if by, ok := body["by"].(string); ok && messages.StateOf(e.Subject) == messages.Reopened {
 		was := short(at(body, "was.state"), false, now) + " " + short(at(body, "was.reason"), false, now)
 		parts = append(parts, join("was", strings.TrimSpace(was)), join("by", by), join("why", short(body["why"], false, now)))
 		parts = slices.DeleteFunc(parts, func(part string) bool { return part == "" })
@@ -106,7 +106,7 @@ func implied(e event, body map[string]any, name, text string) bool {
 	case "number", "made": // deductions differ by these
 		return body["kind"] != string(messages.DeductionKind) || text == body["order_number"]
 	case "status":
-		return text == string(messages.StateOf(e.subject))
+		return text == string(messages.StateOf(e.Subject))
 	case "by":
 		return body["kind"] == nil || text == string(messages.ByList) // how a record was found
 	}

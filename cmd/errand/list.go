@@ -12,7 +12,6 @@ import (
 )
 
 type list struct {
-	NATS access `embed:"" group:"nats"`
 	output
 	selection
 	State    []string `placeholder:"STATE" help:"In these states: queued, started, deferred, reopened, or a final one."`
@@ -55,31 +54,26 @@ func (l *list) Run(ctx context.Context, c console) error {
 	if l.ByReason {
 		q.Limit = 0
 	}
-	return l.read(ctx, l.NATS, "list", c, func(b broker, c console, now time.Time) error {
+	return l.read(ctx, "list", c, func(b broker, now time.Time) (listing, error) {
 		q.Since = l.Since.from(now)
 		rows, err := b.reader().List(ctx, q, now)
-		if err != nil {
-			return err
+		if l.ByReason {
+			return listGroups(inspect.ByReason(rows), now), err
 		}
-		l.write(c, rows, now)
-		return nil
+		return listRequests(rows, now), err
 	})
 }
 
-func (l *list) write(c console, rows []inspect.Row, now time.Time) {
-	if l.ByReason {
-		l.show(c, groupListing(inspect.ByReason(rows), now))
-		return
-	}
+func listRequests(rows []inspect.Row, now time.Time) listing {
 	out := listing{head: []string{"TIME", "OPERATION", "STATE", "REQUEST", "REASON", "MESSAGE"}, none: "none"}
 	for _, r := range rows {
 		out.add(r.RequestID, r, cell{stamp(r.Time.Time, now), dim}, cellOf(inspect.Short(r.Operation)), stateCell(r.State),
 			cellOf(r.RequestID), cellOf(reasonOf(r)), cellOf(r.Message))
 	}
-	l.show(c, out)
+	return out
 }
 
-func groupListing(groups []inspect.Group, now time.Time) listing {
+func listGroups(groups []inspect.Group, now time.Time) listing {
 	out := listing{head: []string{"COUNT", "OPERATION", "STATE", "REASON", "LAST", "EXAMPLE", "MESSAGE"}, none: "none"}
 	for _, g := range groups {
 		out.add(g.Example, g, numberCell(g.Count), cellOf(inspect.Short(g.Operation)), stateCell(g.State), cellOf(g.Reason),

@@ -20,6 +20,7 @@ type format struct {
 
 // output has the flags of a command that only reads.
 type output struct {
+	NATS access `embed:"" group:"nats"`
 	format
 	Watch bool `help:"Show it again every two seconds, until Ctrl-C."`
 }
@@ -64,6 +65,9 @@ type listing struct {
 	values []any    // of the rows, for JSON
 	whole  any      // the JSON document; nil means values
 	none   string   // what a table without rows says
+
+	text   func(c console) // writes for people what the table lacks
+	failed error           // what the exit status says
 }
 
 // add adds a row. One without cells is not in the table.
@@ -92,11 +96,15 @@ func (f format) show(c console, l listing) {
 			fmt.Fprintln(c.out, printable(name))
 		}
 	default:
-		if len(l.rows) == 0 && l.none != "" {
+		switch {
+		case len(l.rows) == 0 && l.none != "":
 			fmt.Fprintln(c.out, l.none)
-			return
+		case len(l.head) > 0:
+			c.table(l.head, l.rows)
 		}
-		c.table(l.head, l.rows)
+		if l.text != nil {
+			l.text(c)
+		}
 	}
 }
 

@@ -38,19 +38,16 @@ func (p *pause) Run(ctx context.Context, c console) error {
 	if p.For.Duration > act.MaxPause {
 		return invalid("--for", "must be at most 7d: requests that wait longer are given up")
 	}
-	b, person, err := p.open(ctx, "pause", c)
-	if err != nil {
-		return err
-	}
-	defer b.nc.Close()
-	for _, op := range operations {
-		until, err := person.Pause(ctx, op, p.For.Duration, p.Why)
-		if err != nil {
-			return b.unanswered(err)
+	return p.do(ctx, "pause", c, func(person act.Person) error {
+		for _, op := range operations {
+			until, err := person.Pause(ctx, op, p.For.Duration, p.Why)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(c.out, "%s is paused until %s\n", op, until.Local().Format(time.DateTime))
 		}
-		fmt.Fprintf(c.out, "%s is paused until %s\n", op, until.Local().Format(time.DateTime))
-	}
-	return nil
+		return nil
+	})
 }
 
 type resume struct {
@@ -71,18 +68,15 @@ func (r *resume) Run(ctx context.Context, c console) error {
 	if err != nil {
 		return err
 	}
-	b, person, err := r.open(ctx, "resume", c)
-	if err != nil {
-		return err
-	}
-	defer b.nc.Close()
-	for _, op := range operations {
-		if err := person.Resume(ctx, op, r.Why); err != nil {
-			return b.unanswered(err)
+	return r.do(ctx, "resume", c, func(person act.Person) error {
+		for _, op := range operations {
+			if err := person.Resume(ctx, op, r.Why); err != nil {
+				return err
+			}
+			fmt.Fprintf(c.out, "%s is resumed\n", op)
 		}
-		fmt.Fprintf(c.out, "%s is resumed\n", op)
-	}
-	return nil
+		return nil
+	})
 }
 
 // operationsOf returns operations by name. The error is an *programs.Invalid.

@@ -67,35 +67,29 @@ func (d *deadRedrive) Run(ctx context.Context, c console) error {
 	if err != nil {
 		return err
 	}
-	var b broker
-	var person act.Person
-	if d.Yes {
-		b, person, err = d.open(ctx, "redrive", c)
-	} else if b, err = d.NATS.open(ctx, "redrive", c); err == nil {
-		person, err = d.person(b)
+	if d.Yes && strings.TrimSpace(d.Why) == "" {
+		return noReason
 	}
-	if err != nil {
-		return err
-	}
-	defer b.nc.Close()
-	requests := person.Requests()
-	letters, err := requests.Letters(ctx, d.Names, q, time.Now())
-	if err != nil {
-		return b.unanswered(err)
-	}
-	items, err := requests.Plan(ctx, letters)
-	if err != nil {
-		return b.unanswered(err)
-	}
-	if !d.Yes {
-		d.plan(c, items)
-		return nil
-	}
-	done, err := d.redrive(ctx, c, requests, items)
-	if err != nil {
-		return b.unanswered(err)
-	}
-	return d.conclude(c, done)
+	return d.connected(ctx, "redrive", c, func(person act.Person) error {
+		requests := person.Requests()
+		letters, err := requests.Letters(ctx, d.Names, q, time.Now())
+		if err != nil {
+			return err
+		}
+		items, err := requests.Plan(ctx, letters)
+		switch {
+		case err != nil:
+			return err
+		case !d.Yes:
+			d.plan(c, items)
+			return nil
+		}
+		done, err := d.redrive(ctx, c, requests, items)
+		if err != nil {
+			return err
+		}
+		return d.conclude(c, done)
+	})
 }
 
 // query returns the chosen dead letters.
@@ -129,8 +123,8 @@ func (d *deadRedrive) plan(c console, items []act.Item) {
 		l.add(i.RequestID, i, numberCell(i.Sequence), cellOf(inspect.Short(i.Operation)), cell{string(i.Class), colours[i.Class.Info().Look]},
 			cellOf(i.Reason), cellOf(i.RequestID), cellOf(i.Says))
 	}
-	d.show(c, l)
-	if d.Output != "table" || len(items) == 0 {
+	if len(items) == 0 {
+		d.show(c, l)
 		return
 	}
 	var said []string
@@ -139,11 +133,12 @@ func (d *deadRedrive) plan(c console, items []act.Item) {
 			said = append(said, fmt.Sprintf("%d %s", n, info.Class))
 		}
 	}
-	fmt.Fprintf(c.out, "\n%s. Nothing was done: --yes --why REASON runs what is safe", strings.Join(said, ", "))
+	text := strings.Join(said, ", ") + ". Nothing was done: --yes --why REASON runs what is safe"
 	if classes[inspect.Twice] > 0 {
-		fmt.Fprint(c.out, ", --accept-twice ID what may be done twice")
+		text += ", --accept-twice ID what may be done twice"
 	}
-	fmt.Fprintln(c.out, ".")
+	l.text = func(c console) { fmt.Fprintf(c.out, "\n%s.\n", text) }
+	d.show(c, l)
 }
 
 // redrive runs the items and shows each result.

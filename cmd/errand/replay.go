@@ -46,7 +46,7 @@ func (f *follower) news(ctx context.Context) (list []event) {
 			}
 		}
 	}
-	slices.SortStableFunc(list, func(a, b event) int { return a.at.Compare(b.at) })
+	slices.SortStableFunc(list, func(a, b event) int { return a.Time.Compare(b.Time) })
 	return list
 }
 
@@ -104,12 +104,12 @@ func (s *source) fill(ctx context.Context, b broker) error {
 func (s *source) take() event {
 	m := s.page[0]
 	s.page = s.page[1:]
-	return event{at: m.Time, subject: m.Subject, header: m.Header, data: m.Data}
+	return event(m)
 }
 
 // elsewhere reports whether an earlier source shows the event.
 func (s *source) elsewhere(e event) bool {
-	return slices.ContainsFunc(s.earlier, func(pattern string) bool { return messages.MatchSubject(pattern, e.subject) })
+	return slices.ContainsFunc(s.earlier, func(pattern string) bool { return messages.MatchSubject(pattern, e.Subject) })
 }
 
 // ended returns err unless it only says that ctx ended.

@@ -10,11 +10,11 @@ import (
 	"time"
 
 	"errand/internal/oncall/inspect"
+	"errand/internal/style"
 	"errand/pkg/messages"
 )
 
 type show struct {
-	NATS access `embed:"" group:"nats"`
 	output
 	ID     string `arg:"" name:"id" help:"The request id."`
 	Follow bool   `short:"f" help:"Then show new events until there is an outcome."`
@@ -60,7 +60,7 @@ func (s *show) Run(ctx context.Context, c console) error {
 		}
 		known = stories[0].State != inspect.NeverSeen || len(stories[0].Mandate) > 0
 		open = slices.ContainsFunc(stories, func(s inspect.Story) bool { return !s.State.Final(s.Operation) })
-		s.write(c, stories, now)
+		s.show(c, listStories(stories, now))
 		return nil
 	})
 	switch {
@@ -81,27 +81,25 @@ func (s *show) goOn(ctx context.Context, f *follower, c console) error {
 	layout := newLines(c)
 	return f.run(ctx, 0, func(e event) {
 		fmt.Fprintln(c.out, layout.line(e))
-		if s := messages.ParseSubject(e.subject); s.State.Final(s.Operation) && slices.Contains(inspect.Operations, s.Operation) {
+		if s := messages.ParseSubject(e.Subject); s.State.Final(s.Operation) && slices.Contains(inspect.Operations, s.Operation) {
 			stop()
 		}
 	})
 }
 
-func (s *show) write(c console, stories []inspect.Story, now time.Time) {
-	l := listing{whole: stories}
+func listStories(stories []inspect.Story, now time.Time) listing {
+	l := listing{whole: stories, text: func(c console) {
+		for i, story := range stories {
+			if i > 0 {
+				fmt.Fprintln(c.out)
+			}
+			writeStory(c, story, now)
+		}
+	}}
 	for _, story := range stories {
 		l.add(story.RequestID, story)
 	}
-	if s.Output != "table" {
-		s.show(c, l)
-		return
-	}
-	for i, story := range stories {
-		if i > 0 {
-			fmt.Fprintln(c.out)
-		}
-		writeStory(c, story, now)
-	}
+	return l
 }
 
 // shownDeliveries is the maximum number of rows of the sending log in a table.
@@ -141,14 +139,13 @@ func writeStory(c console, s inspect.Story, now time.Time) {
 	var dead [][]cell
 	for _, d := range s.Dead {
 		dead = append(dead, []cell{{stamp(d.Time.Time, now), dim}, numberCell(d.Sequence),
-			cellOf(fmt.Sprintf("%s, %s: errand dead show %d", d.Reason, bytesOf(int64(d.Bytes)), d.Sequence))})
+			cellOf(fmt.Sprintf("%s, %s: errand dead show %d", d.Reason, style.Bytes(d.Bytes), d.Sequence))})
 	}
 	part("Dead letters", dead)
 }
 
 func eventRows(events []inspect.Event, now time.Time) (rows [][]cell) {
 	for _, e := range events {
-		shown := event{at: e.Time.Time, subject: e.Subject, header: e.Message.Header, data: e.Message.Data}
 		subject := messages.ParseSubject(e.Subject)
 		what := string(subject.State)
 		switch subject.Operation {
@@ -157,7 +154,7 @@ func eventRows(events []inspect.Event, now time.Time) (rows [][]cell) {
 		case messages.Application, messages.Deduction, messages.Callback:
 			what = inspect.Short(subject.Operation) + " " + what
 		}
-		rows = append(rows, []cell{{stamp(shown.at, now), dim}, {what, colourOf(subject.State)}, cellOf(summary(shown, now))})
+		rows = append(rows, []cell{{stamp(e.Time.Time, now), dim}, {what, colourOf(subject.State)}, cellOf(summary(event(e.Message), now))})
 	}
 	return rows
 }

@@ -9,11 +9,11 @@ import (
 
 	"errand/internal/bus"
 	"errand/internal/oncall/inspect"
+	"errand/internal/style"
 	"errand/pkg/messages"
 )
 
 type status struct {
-	NATS access `embed:"" group:"nats"`
 	output
 }
 
@@ -30,30 +30,21 @@ Examples:
 }
 
 func (s *status) Run(ctx context.Context, c console) error {
-	return s.read(ctx, s.NATS, "status", c, func(b broker, c console, now time.Time) error {
+	return s.read(ctx, "status", c, func(b broker, now time.Time) (listing, error) {
 		found, err := b.reader().Status(ctx, now)
-		if err != nil {
-			return err
-		}
-		return s.write(c, found)
+		return listProblems(found), err
 	})
 }
 
-// write shows a status. It returns an error if something is wrong.
-func (s *status) write(c console, found inspect.Status) error {
-	l := listing{whole: found}
-	for _, p := range found.Problems {
+func listProblems(s inspect.Status) listing {
+	l := listing{whole: s, text: func(c console) { screen(c, s) }}
+	for _, p := range s.Problems {
 		l.add(p.Where+": "+p.What, p)
 	}
-	if s.Output == "table" {
-		screen(c, found)
-	} else {
-		s.show(c, l)
+	if len(s.Problems) > 0 {
+		l.failed = errors.New(s.Says())
 	}
-	if len(found.Problems) > 0 {
-		return errors.New(found.Says())
-	}
-	return nil
+	return l
 }
 
 func screen(c console, s inspect.Status) {
@@ -183,10 +174,10 @@ func count(outcomes []inspect.Outcome, op messages.Operation, states []messages.
 
 func streamRows(s inspect.Status) (rows [][]cell) {
 	for _, st := range s.Streams {
-		rows = append(rows, []cell{cellOf(st.Name), numberCell(st.Messages), cellOf(bytesOf(int64(st.Bytes))), cellOf(limitOf(st.MaxBytes)),
+		rows = append(rows, []cell{cellOf(st.Name), numberCell(st.Messages), cellOf(style.Bytes(st.Bytes)), cellOf(limitOf(st.MaxBytes)),
 			cellOf(fmt.Sprintf("%d/%d", st.Current, st.Replicas)), cellOf(stamp(st.Created.Time, s.At.Time))})
 	}
-	return append(rows, []cell{cellOf("all of the account"), {}, cellOf(bytesOf(int64(s.Storage.Bytes))), cellOf(limitOf(s.Storage.Limit)), {},
+	return append(rows, []cell{cellOf("all of the account"), {}, cellOf(style.Bytes(s.Storage.Bytes)), cellOf(limitOf(s.Storage.Limit)), {},
 		{}})
 }
 
@@ -194,20 +185,5 @@ func limitOf(n int64) string {
 	if n <= 0 {
 		return "none"
 	}
-	return bytesOf(n)
-}
-
-// bytesOf returns a size with a unit.
-func bytesOf(n int64) string {
-	size, unit := float64(n), "B"
-	for _, next := range []string{"K", "M", "G", "T"} {
-		if size < 1024 {
-			break
-		}
-		size, unit = size/1024, next
-	}
-	if unit == "B" || size >= 100 {
-		return fmt.Sprintf("%.0f%s", size, unit)
-	}
-	return fmt.Sprintf("%.1f%s", size, unit)
+	return style.Bytes(n)
 }

@@ -4,14 +4,12 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
 	"errand/internal/oncall/inspect"
 )
 
 type stuck struct {
-	NATS access `embed:"" group:"nats"`
 	output
 	Older time.Duration `default:"1m" help:"Only requests that are older."`
 	Limit int           `default:"1000" help:"Read the oldest N of each queue."`
@@ -34,47 +32,46 @@ func (s *stuck) Run(ctx context.Context, c console) error {
 	if s.Limit < 1 {
 		return invalid("--limit", "must be positive")
 	}
-	return s.read(ctx, s.NATS, "stuck", c, func(b broker, c console, now time.Time) error {
+	return s.read(ctx, "stuck", c, func(b broker, now time.Time) (listing, error) {
 		found, err := b.reader().Stuck(ctx, now.Add(-s.Older), s.Limit, now)
-		if err != nil {
-			return err
-		}
-		s.write(c, found, now)
-		return nil
+		return s.list(found, now), err
 	})
 }
 
 // shownStuck is how many requests are shown without --all.
 const shownStuck = 20
 
-func (s *stuck) write(c console, found inspect.Stuck, now time.Time) {
-	l := listing{whole: found}
-	rows := [][]cell{}
+func (s *stuck) list(found inspect.Stuck, now time.Time) listing {
+	l := listing{whole: found, text: func(c console) { s.write(c, found, now) }}
 	for _, o := range found.Requests {
 		l.add(o.RequestID, o)
-		if s.All || len(rows) < shownStuck {
-			place := ""
-			if o.Place > 0 {
-				place = strconv.FormatUint(o.Place, 10)
-			}
-			same := func(c inspect.Cause) bool { return c.Why == o.Why && c.Operation == o.Operation }
-			cause := slices.IndexFunc(found.Causes, same)
-			rows = append(rows, []cell{{since(&o.Published, now), dim}, cellOf(inspect.Short(o.Operation)), stateCell(o.State),
-				cellOf(place), cellOf(until(o.Next, now)), numberCell(cause + 1), cellOf(o.RequestID)})
-		}
 	}
-	if s.Output != "table" {
-		s.show(c, l)
-		return
-	}
+	return l
+}
+
+// write writes causes and requests for people.
+func (s *stuck) write(c console, found inspect.Stuck, now time.Time) {
 	if len(found.Requests) == 0 {
 		fmt.Fprintf(c.out, "No request has waited longer than %s.\n", inspect.Span(s.Older))
 		return
 	}
-	var causes [][]cell
+	shown := found.Requests
+	if !s.All {
+		shown = shown[:min(len(shown), shownStuck)]
+	}
+	var causes, rows [][]cell
 	for i, cause := range found.Causes {
 		causes = append(causes, []cell{numberCell(i + 1), numberCell(cause.Count), cellOf(inspect.Short(cause.Operation)),
 			{since(&cause.Oldest, now), dim}, cellOf(until(cause.Next, now)), cellOf(cause.Why)})
+	}
+	for _, o := range shown {
+		place := cellOf("")
+		if o.Place > 0 {
+			place = numberCell(o.Place)
+		}
+		same := func(c inspect.Cause) bool { return c.Why == o.Why && c.Operation == o.Operation }
+		rows = append(rows, []cell{{since(&o.Published, now), dim}, cellOf(inspect.Short(o.Operation)), stateCell(o.State),
+			place, cellOf(until(o.Next, now)), numberCell(slices.IndexFunc(found.Causes, same) + 1), cellOf(o.RequestID)})
 	}
 	c.table([]string{"#", "COUNT", "OPERATION", "OLDEST", "NEXT", "WHY"}, causes)
 	fmt.Fprintln(c.out)

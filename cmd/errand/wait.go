@@ -114,7 +114,7 @@ func (w *waiting) show(ctx context.Context, outcome client.Outcome) error {
 		}
 	}
 	if w.json {
-		line := event{at: e.Time, subject: e.Subject, header: e.Header, data: e.Data}.line()
+		line := event{Time: e.Time, Subject: e.Subject, Header: e.Header, Data: e.Data}.line()
 		if e.State == messages.Listed {
 			line.Records = &records
 		}

@@ -103,11 +103,11 @@ type eventLine struct {
 }
 
 func (e event) line() eventLine {
-	line := eventLine{Time: messages.Time{Time: e.at}, Subject: e.subject, Headers: map[string]string{}, Body: string(e.data)}
-	if json.Valid(e.data) {
-		line.Body = json.RawMessage(e.data)
+	line := eventLine{Time: messages.Time{Time: e.Time}, Subject: e.Subject, Headers: map[string]string{}, Body: string(e.Data)}
+	if json.Valid(e.Data) {
+		line.Body = json.RawMessage(e.Data)
 	}
-	for name, values := range e.header {
+	for name, values := range e.Header {
 		line.Headers[name] = strings.Join(values, ", ")
 	}
 	return line

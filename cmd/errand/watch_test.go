@@ -323,17 +323,17 @@ func TestLinesShowTheMainFields(t *testing.T) {
 			"03:04:05.006  mail.send.failed            \uFFFD[2J          message=\" [31mred\""},
 		{"mail.send.failed.b", `no json`, "03:04:05.006  mail.send.failed            b             7 bytes"},
 	} {
-		if got := l.line(event{at: at, subject: c.subject, data: []byte(c.body)}); got != c.want {
+		if got := l.line(event{Time: at, Subject: c.subject, Data: []byte(c.body)}); got != c.want {
 			t.Errorf("%s %s:\ngot  %s\nwant %s", c.subject, c.body, got, c.want)
 		}
 	}
 	l.today = at.AddDate(0, 0, 2)
-	if got, want := l.line(event{at: at, subject: "mail.send.failed.a"}),
+	if got, want := l.line(event{Time: at, Subject: "mail.send.failed.a"}),
 		"01-02 03:04:05.006  mail.send.failed            a             0 bytes"; got != want {
 		t.Errorf("of another day: got %s, want %s", got, want)
 	}
 	l.today = at
-	dead := event{at: at, subject: "dead.mail.send.requested", header: nats.Header{"Errand-Reason": {"refused"}, "Errand-Message": {"no"},
+	dead := event{Time: at, Subject: "dead.mail.send.requested", Header: nats.Header{"Errand-Reason": {"refused"}, "Errand-Message": {"no"},
 		"Errand-Request-Id": {"a"}}}
 	if got, want := l.line(dead), "03:04:05.006  dead.mail.send.requested    a             reason=refused message=no"; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
@@ -342,7 +342,7 @@ func TestLinesShowTheMainFields(t *testing.T) {
 
 func TestColourIsForTerminalsOnly(t *testing.T) {
 	t.Parallel()
-	e := event{subject: "mail.send.failed.a", data: []byte(`{}`)}
+	e := event{Subject: "mail.send.failed.a", Data: []byte(`{}`)}
 	if got := newLines(console{colour: true}).line(e); !strings.Contains(got, "\x1b[31m") {
 		t.Errorf("with colour: %q has no red", got)
 	}
