@@ -51,12 +51,11 @@ func (v *demoView) printSummary(h *installation, problems []string) {
 	for _, r := range v.scenario.requests {
 		fmt.Fprint(v.out, pad(r.title, 19))
 		g := r.got
-		cells := []string{style.Count(r.want.requested), style.Count(g.calls), style.Count(g.accepted), style.Count(g.delivered), style.Count(g.bounced),
-			style.Count(g.refused)}
-		if r.op == messages.Enroll {
-			cells[3], cells[4] = "-", "-"
-		}
-		for _, cell := range cells {
+		for i, n := range []int{r.want.requested, g.calls, g.accepted, g.delivered, g.bounced, g.refused} {
+			cell := style.Count(n)
+			if r.op == messages.Enroll && (head[i] == "delivered" || head[i] == "bounced") {
+				cell = "-"
+			}
 			fmt.Fprintf(v.out, "%10s", cell)
 		}
 		fmt.Fprintln(v.out)

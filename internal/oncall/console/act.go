@@ -19,12 +19,16 @@ func (s *Server) person(user access.User) (act.Person, error) {
 	return act.As(user.Name, s.via, s.reader.Conn, s.reader.JS)
 }
 
-func (s *Server) do(ctx context.Context, user access.User, a act.Act, do func(context.Context) (string, error)) (string, error) {
-	p, err := s.person(user)
-	if err != nil {
-		return "", err
+// by has an act done by the user, and says in words why it was not.
+func (s *Server) by(do func(r *http.Request, p act.Person) (then string, err error)) action {
+	return func(r *http.Request, user access.User) (string, error) {
+		p, err := s.person(user)
+		if err != nil {
+			return "", err
+		}
+		then, err := do(r, p)
+		return then, refusedAct(err)
 	}
-	return p.Do(ctx, a, do)
 }
 
 func refusedAct(err error) error {
@@ -53,11 +57,7 @@ func capital(text string) string {
 	return strings.ToUpper(text[:1]) + text[1:]
 }
 
-func forbidden(user access.User) error {
-	return &mistake{http.StatusForbidden, "Not allowed", user.Name + " needs the role act for this."}
-}
-
-func (s *Server) pause(r *http.Request, user access.User) (string, error) {
+func (s *Server) pause(r *http.Request, p act.Person) (string, error) {
 	op, err := operationNamed(r.PathValue("queue"))
 	if err != nil {
 		return "", err
@@ -66,25 +66,18 @@ func (s *Server) pause(r *http.Request, user access.User) (string, error) {
 	if err != nil || how <= 0 || how > act.MaxPause {
 		return "", wrong("A pause must be a time such as 30m, at most 7 days.")
 	}
-	p, err := s.person(user)
-	if err == nil {
-		_, err = p.Pause(r.Context(), op, how, r.FormValue("why"))
-	}
+	_, err = p.Pause(r.Context(), op, how, r.FormValue("why"))
 	s.watch.look(r.Context())
-	return "/queues", refusedAct(err)
+	return "/queues", err
 }
 
-func (s *Server) resume(r *http.Request, user access.User) (string, error) {
+func (s *Server) resume(r *http.Request, p act.Person) (string, error) {
 	op, err := operationNamed(r.PathValue("queue"))
-	if err != nil {
-		return "", err
-	}
-	p, err := s.person(user)
 	if err == nil {
 		err = p.Resume(r.Context(), op, r.FormValue("why"))
 	}
 	s.watch.look(r.Context())
-	return "/queues", refusedAct(err)
+	return "/queues", err
 }
 
 type actForm struct {
@@ -92,61 +85,45 @@ type actForm struct {
 	Operation messages.Operation
 }
 
-func formOf(r *http.Request, user access.User) (actForm, error) {
-	f := actForm{ID: r.PathValue("id")}
-	if !user.May(access.Act) {
-		return f, forbidden(user)
-	}
-	if !messages.IsID(f.ID) {
+func formOf(r *http.Request) (f actForm, err error) {
+	if f.ID = r.PathValue("id"); !messages.IsID(f.ID) {
 		return f, notFound("That is not a request id.")
 	}
-	var err error
 	f.Operation, err = operationNamed(r.FormValue("operation"))
 	return f, err
 }
 
-func (s *Server) cancelForm(r *http.Request, user access.User) (page, error) {
-	f, err := formOf(r, user)
+func (s *Server) cancelForm(r *http.Request, _ access.User) (page, error) {
+	f, err := formOf(r)
 	return page{Title: "Cancel " + f.ID, Nav: "/requests", Name: "cancel", Data: f}, err
 }
 
-func (s *Server) cancel(r *http.Request, user access.User) (string, error) {
-	f, err := formOf(r, user)
-	if err != nil {
-		return "", err
-	}
-	p, err := s.person(user)
+func (s *Server) cancel(r *http.Request, p act.Person) (string, error) {
+	f, err := formOf(r)
 	if err == nil {
 		_, err = p.Requests().Cancel(r.Context(), f.Operation, f.ID, r.FormValue("why"))
 	}
-	return "/requests/" + f.ID, refusedAct(err)
+	return "/requests/" + f.ID, err
 }
 
-func (s *Server) eraseForm(r *http.Request, user access.User) (page, error) {
-	f, err := formOf(r, user)
+func (s *Server) eraseForm(r *http.Request, _ access.User) (page, error) {
+	erasure, err := s.erasureOf(r)
+	return page{Title: "Erase " + erasure.RequestID, Nav: "/requests", Name: "erase", Data: erasure}, refusedAct(err)
+}
+
+func (s *Server) erasureOf(r *http.Request) (act.Erasure, error) {
+	f, err := formOf(r)
 	if err != nil {
-		return page{}, err
+		return act.Erasure{}, err
 	}
-	erasure, err := act.ErasureOf(r.Context(), s.reader, f.Operation, f.ID, time.Now())
-	if err != nil && !errors.Is(err, act.ErrNothingDone) {
-		return page{}, err
-	}
-	return page{Title: "Erase " + f.ID, Nav: "/requests", Name: "erase", Data: erasure}, refusedAct(err)
+	return act.ErasureOf(r.Context(), s.reader, f.Operation, f.ID, time.Now())
 }
 
 // erase removes what is stored of a request, if the console's NATS user may.
-func (s *Server) erase(r *http.Request, user access.User) (string, error) {
-	f, err := formOf(r, user)
-	if err != nil {
-		return "", err
-	}
-	erasure, err := act.ErasureOf(r.Context(), s.reader, f.Operation, f.ID, time.Now())
-	if err != nil {
-		return "", refusedAct(err)
-	}
-	p, err := s.person(user)
+func (s *Server) erase(r *http.Request, p act.Person) (string, error) {
+	erasure, err := s.erasureOf(r)
 	if err == nil {
 		err = p.Erase(r.Context(), erasure, r.FormValue("why"))
 	}
-	return "/requests/" + f.ID, refusedAct(err)
+	return "/requests/" + erasure.RequestID, err
 }

@@ -64,7 +64,11 @@ func TestAGroupOfDeadLettersSaysWhatItsPlanSays(t *testing.T) {
 	for i, row := range rows {
 		names[i] = bySequence(row.DeadLetter)
 	}
-	plan, err := in.planOf(t.Context(), access.User{Name: "ann"}, names)
+	person, err := in.person(access.User{Name: "ann"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := planOf(t.Context(), person.Requests(), names)
 	if err != nil || len(plan) != len(rows) {
 		t.Fatalf("%d items for %d dead letters, %v", len(plan), len(rows), err)
 	}

@@ -59,25 +59,7 @@ func (s *Server) show(w http.ResponseWriter, r *http.Request, user access.User, 
 	if p.Status != 0 {
 		w.WriteHeader(p.Status)
 	}
-	_, _ = w.Write(compact(body.Bytes())) // fails only if the reader is gone
-}
-
-// compact removes empty lines and indentation, which templates leave.
-func compact(body []byte) []byte {
-	var out bytes.Buffer
-	keep := false // inside of <pre>
-	for line := range bytes.Lines(body) {
-		if !keep {
-			line = bytes.TrimLeft(line, " \t\r\n")
-		}
-		out.Write(line)
-		if open := bytes.LastIndex(line, []byte("<pre")); open >= 0 {
-			keep = !bytes.Contains(line[open:], []byte("</pre>"))
-		} else if bytes.Contains(line, []byte("</pre>")) {
-			keep = false
-		}
-	}
-	return out.Bytes()
+	_, _ = w.Write(body.Bytes()) // fails only if the reader is gone
 }
 
 // templates are the pages by name, each with the layout.

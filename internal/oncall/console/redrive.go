@@ -35,14 +35,15 @@ type planPage struct {
 
 // redrivePlan shows what running dead letters again would do. It changes nothing.
 func (s *Server) redrivePlan(r *http.Request, user access.User) (page, error) {
-	if !user.May(access.Act) {
-		return page{}, forbidden(user)
-	}
 	names, cut, err := s.lettersAsked(r.Context(), r.URL.Query())
 	if err != nil {
 		return page{}, err
 	}
-	items, err := s.planOf(r.Context(), user, names)
+	person, err := s.person(user)
+	if err != nil {
+		return page{}, err
+	}
+	items, err := planOf(r.Context(), person.Requests(), names)
 	if err != nil {
 		return page{}, err
 	}
@@ -108,15 +109,11 @@ func (s *Server) lettersAsked(ctx context.Context, q url.Values) (names []string
 // bySequence returns a dead letter's name. A bare number could be another request's id.
 func bySequence(n uint64) string { return inspect.BySequence + strconv.FormatUint(n, 10) }
 
-func (s *Server) planOf(ctx context.Context, user access.User, names []string) ([]act.Item, error) {
+func planOf(ctx context.Context, requests act.Requests, names []string) ([]act.Item, error) {
 	if len(names) == 0 {
 		return nil, notFound("These dead letters no longer exist.")
 	}
-	p, err := s.person(user)
-	if err != nil {
-		return nil, err
-	}
-	letters, err := p.Requests().Letters(ctx, names, inspect.Query{}, time.Now())
+	letters, err := requests.Letters(ctx, names, inspect.Query{}, time.Now())
 	switch {
 	case errors.Is(err, inspect.ErrNoDeadLetter):
 		return nil, notFound("Nothing was done: one of these dead letters no longer exists. Select again.")
@@ -125,13 +122,13 @@ func (s *Server) planOf(ctx context.Context, user access.User, names []string) (
 	case err != nil:
 		return nil, err
 	}
-	return p.Requests().Plan(ctx, letters)
+	return requests.Plan(ctx, letters)
 }
 
-func (s *Server) startRedrive(r *http.Request, user access.User) (string, error) {
+func (s *Server) startRedrive(r *http.Request, p act.Person) (string, error) {
 	why := strings.TrimSpace(r.FormValue("why"))
 	if why == "" {
-		return "", refusedAct(act.ErrNoReason)
+		return "", act.ErrNoReason
 	}
 	rate, err := strconv.ParseFloat(cmp.Or(r.FormValue("rate"), "0"), 64)
 	if err != nil || rate != 0 && !(rate >= minRate && rate <= maxRate) {
@@ -141,15 +138,11 @@ func (s *Server) startRedrive(r *http.Request, user access.User) (string, error)
 	if len(names) > maxPlan {
 		return "", wrong(fmt.Sprintf("Select at most %d dead letters.", maxPlan))
 	}
-	items, err := s.planOf(r.Context(), user, names)
+	items, err := planOf(r.Context(), p.Requests(), names)
 	if err != nil {
 		return "", err
 	}
-	p, err := s.person(user)
-	if err != nil {
-		return "", err
-	}
-	run := &redriveRun{ID: rand.Text()[:10], By: user.Name, Why: why, Began: time.Now(), Items: items}
+	run := &redriveRun{ID: rand.Text()[:10], By: p.Name, Why: why, Began: time.Now(), Items: items}
 	consent := act.Consent{Why: why, Accept: r.Form["accept"], Force: r.Form["force"], Rate: rate}
 	run.work = func(ctx context.Context) error { return p.Requests().Redrive(ctx, items, consent, run.add) }
 	if !s.runs.start(run) {

@@ -12,11 +12,16 @@ import (
 )
 
 type requestList struct {
+	listPage
 	Asked  asked
-	Rows   []index.Row
-	Next   string // path of the page after this one
-	First  string // path of the first one, if this is not it
-	Queued bool   // they are read from the queues
+	Queued bool // they are read from the queues
+}
+
+// listPage is a page of a list.
+type listPage struct {
+	Rows  []index.Row
+	Next  string // path of the page after this one
+	First string // path of the first one, if this is not it
 }
 
 // asked is a filter as the form has it.
@@ -78,52 +83,38 @@ func when(text string, now time.Time) (time.Time, error) {
 	return now.Add(-ago), nil
 }
 
-func (a asked) query() url.Values {
-	q := url.Values{}
-	for name, value := range map[string]string{"operation": a.Operation, "state": a.State, "reason": a.Reason, "since": a.Since,
-		"until": a.Until} {
-		if value != "" {
-			q.Set(name, value)
-		}
-	}
-	return q
-}
-
-func (a asked) Filtered() bool { return len(a.query()) > 0 }
+func (a asked) Filtered() bool { return a.Operation+a.State+a.Reason+a.Since+a.Until != "" }
 
 func (s *Server) requests(r *http.Request, _ access.User) (page, error) {
-	q := r.URL.Query()
-	a := askedOf(q)
-	list := requestList{Asked: a}
-	f, err := a.filter(time.Now())
-	if err != nil {
+	list := requestList{Asked: askedOf(r.URL.Query())}
+	f, err := list.Asked.filter(time.Now())
+	switch {
+	case err != nil:
 		return page{}, err
-	}
-	if a.State == string(inspect.Queued) {
+	case list.Asked.State == string(inspect.Queued):
 		list.Queued = true
 		list.Rows, err = s.queuedRows(r, f)
-	} else {
-		err = s.indexed(r, &list, f, index.Cursor(q.Get("before")))
+	default:
+		list.listPage, err = s.listed(r, f)
 	}
 	return page{Title: "Requests", Nav: "/requests", Name: "requests", Data: list}, err
 }
 
-func (s *Server) indexed(r *http.Request, list *requestList, f index.Filter, before index.Cursor) error {
-	f.Before = before
+// listed reads a page of a list from the index.
+func (s *Server) listed(r *http.Request, f index.Filter) (p listPage, err error) {
+	q := r.URL.Query()
+	f.Before = index.Cursor(q.Get("before"))
 	found, err := s.index.Requests(r.Context(), f)
-	if err != nil {
-		return err
-	}
-	list.Rows = found.Rows
-	query := list.Asked.query()
-	if before != "" {
-		list.First = "/requests?" + query.Encode()
+	p.Rows = found.Rows
+	if f.Before != "" {
+		q.Del("before")
+		p.First = r.URL.Path + "?" + q.Encode()
 	}
 	if found.Next != "" {
-		query.Set("before", string(found.Next))
-		list.Next = "/requests?" + query.Encode()
+		q.Set("before", string(found.Next))
+		p.Next = r.URL.Path + "?" + q.Encode()
 	}
-	return nil
+	return p, err
 }
 
 // queuedRows returns requests that no worker has taken: they have no event and are not in the index.
@@ -139,14 +130,12 @@ func (s *Server) queuedRows(r *http.Request, f index.Filter) (rows []index.Row, 
 
 // deadList shows dead letters: how many of each kind, and a page of them.
 type deadList struct {
+	listPage
 	Groups []index.Count // by operation, class and reason, the largest first
 	Asked  asked
 	Class  inspect.Class
 	Total  int
 	Chosen bool // the rows are filtered
-	Rows   []index.Row
-	Next   string
-	First  string
 	MayAct bool
 	Runs   []runPage // recent redrives
 }
@@ -172,26 +161,15 @@ func (s *Server) deadLetters(r *http.Request, user access.User) (page, error) {
 	if err != nil {
 		return page{}, err
 	}
-	found, err := s.index.Requests(r.Context(), f)
-	if err != nil {
-		return page{}, err
-	}
-	list.Rows, list.Chosen = found.Rows, list.Class != "" || list.Asked.Filtered()
-	if q.Get("before") != "" {
-		q.Del("before")
-		list.First = "/dead-letters?" + q.Encode()
-	}
-	if found.Next != "" {
-		q.Set("before", string(found.Next))
-		list.Next = "/dead-letters?" + q.Encode()
-	}
-	return page{Title: "Dead letters", Nav: "/dead-letters", Name: "dead", Data: list}, nil
+	list.Chosen = list.Class != "" || list.Asked.Filtered()
+	list.listPage, err = s.listed(r, f)
+	return page{Title: "Dead letters", Nav: "/dead-letters", Name: "dead", Data: list}, err
 }
 
 // deadFilter returns a query's filter of dead letters.
 func deadFilter(q url.Values) (index.Filter, error) {
 	f, err := askedOf(q).filter(time.Now())
-	f.Dead, f.Before = true, index.Cursor(q.Get("before"))
+	f.Dead = true
 	if class := inspect.Class(q.Get("class")); class != "" {
 		f.Classes = []inspect.Class{class}
 	}

@@ -37,32 +37,25 @@ func (r *redriveRun) add(done act.Redriven) {
 
 type runPage struct {
 	*redriveRun
-	Results                []act.Redriven
-	Left                   []act.Item
-	Done, NotDone, Unknown int
-	Ended                  time.Time
-	Problem                string
-	MayAct                 bool
+	Results []act.Redriven
+	Counts  map[string]int // by result
+	Left    []act.Item
+	Ended   time.Time
+	Problem string
+	MayAct  bool
 }
 
 func (r *redriveRun) page() runPage {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	p := runPage{redriveRun: r, Results: slices.Clone(r.results), Ended: r.ended}
+	p := runPage{redriveRun: r, Results: slices.Clone(r.results), Counts: map[string]int{}, Ended: r.ended}
 	if r.err != nil {
 		p.Problem = hideIn(r.err.Error())
 	}
 	ended := map[uint64]bool{}
 	for _, done := range r.results {
 		ended[done.Sequence] = true
-		switch done.Result {
-		case act.Done:
-			p.Done++
-		case act.NotDone:
-			p.NotDone++
-		default:
-			p.Unknown++
-		}
+		p.Counts[string(done.Result)]++
 	}
 	p.Left = slices.DeleteFunc(slices.Clone(r.Items), func(i act.Item) bool { return ended[i.Sequence] })
 	return p

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"embed"
@@ -51,6 +52,7 @@ type view struct {
 	// stamp changes with the contents of the page and is cheaper to make. nil means that any change may concern the page.
 	stamp func(r *http.Request) string
 	still bool // it has a form, and does not change while a person fills it in
+	role  access.Role
 }
 
 func (s *Server) handler() http.Handler {
@@ -68,29 +70,29 @@ func (s *Server) handler() http.Handler {
 		"GET /queues":               {build: s.queues},
 		"GET /audit":                {build: s.audit},
 		"GET /redrives/{run}":       {build: s.redriveRun, stamp: s.stampOfRun},
-		"GET /redrive":              {build: s.redrivePlan, still: true},
-		"GET /requests/{id}/reveal": {build: s.revealForm, still: true},
-		"GET /requests/{id}/cancel": {build: s.cancelForm, still: true},
-		"GET /requests/{id}/erase":  {build: s.eraseForm, still: true},
-		"GET /queues/{queue}/pause": {build: s.pauseForm, still: true},
+		"GET /redrive":              {build: s.redrivePlan, still: true, role: access.Act},
+		"GET /requests/{id}/reveal": {build: s.revealForm, still: true, role: access.Reveal},
+		"GET /requests/{id}/cancel": {build: s.cancelForm, still: true, role: access.Act},
+		"GET /requests/{id}/erase":  {build: s.eraseForm, still: true, role: access.Act},
+		"GET /queues/{queue}/pause": {build: s.pauseForm, still: true, role: access.Act},
 		"GET /": {still: true, build: func(*http.Request, access.User) (page, error) {
 			return page{}, notFound("There is no such page.")
 		}},
 	} {
-		mux.Handle(pattern, s.guard.Allow(access.Read, s.serve(v)))
+		mux.Handle(pattern, s.guard.Allow(cmp.Or(v.role, access.Read), s.serve(v)))
 	}
 	mux.Handle("POST /find", s.guard.Allow(access.Read, s.submit(s.startFind, retry.PageAct)))
 	mux.Handle("POST /requests/{id}/reveal", s.guard.Allow(access.Reveal, s.revealed))
 	for pattern, do := range map[string]action{
-		"POST /requests/{id}/cancel":  s.cancel,
-		"POST /redrive":               s.startRedrive,
+		"POST /requests/{id}/cancel":  s.by(s.cancel),
+		"POST /redrive":               s.by(s.startRedrive),
 		"POST /redrives/{run}/cancel": s.cancelRedrive,
-		"POST /queues/{queue}/pause":  s.pause,
-		"POST /queues/{queue}/resume": s.resume,
+		"POST /queues/{queue}/pause":  s.by(s.pause),
+		"POST /queues/{queue}/resume": s.by(s.resume),
 	} {
 		mux.Handle(pattern, s.guard.Allow(access.Act, s.submit(do, retry.PageAct)))
 	}
-	mux.Handle("POST /requests/{id}/erase", s.guard.Allow(access.Act, s.submit(s.erase, retry.PageErase)))
+	mux.Handle("POST /requests/{id}/erase", s.guard.Allow(access.Act, s.submit(s.by(s.erase), retry.PageErase)))
 	s.guard.Refuse = s.refuse
 	return s.guard.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
