@@ -83,8 +83,9 @@ func open(js jetstream.JetStream, p *bus.Publisher, source string, op messages.O
 // was published, and its event has aged out: without that limit the rows of the retention's last hours would be published
 // again day after day, each a while after it was dropped.
 //
-// It is not the time of the oldest message: after a long absence of pollers, or a purge, that is the message by which one
-// became active, and older rows have not been published yet.
+// It is the age that messages may have, or the time of the oldest message: they may have had to be younger before. But after
+// a long absence of pollers, or a purge, that may be the message by which one became active: what was made after the last
+// mark has not been published yet.
 //
 // sweep.ErrReset: it is another stream than before, as when an older copy was restored.
 func (s *Store) Kept(ctx context.Context) (time.Time, error) {
@@ -96,14 +97,20 @@ func (s *Store) Kept(ctx context.Context) (time.Time, error) {
 	if s.made = info.Created; again {
 		return time.Time{}, s.reset()
 	}
-	if maxAge == 0 || state.LastSeq == 0 || state.Msgs > 0 && state.FirstSeq <= 1 {
+	if state.LastSeq == 0 || state.Msgs > 0 && state.FirstSeq <= 1 {
 		return time.Time{}, nil
 	}
 	oldest := time.Now().Add(-maxAge)
-	if last := state.LastTime; state.Msgs == 0 && !last.IsZero() && last.Before(oldest) {
+	if last := state.LastTime; maxAge > 0 && state.Msgs == 0 && !last.IsZero() && last.Before(oldest) {
 		return last.Add(time.Minute), nil // everything aged out: what came since was not published, but clocks may differ
 	}
-	return oldest.Add(max(time.Hour, maxAge/60)), nil // a row's time is by another clock, and before its event's
+	m, err := s.LastMark(ctx)
+	// A row's time is by another clock, and before its event's.
+	since := slices.MinFunc([]time.Time{m.CompleteThrough, state.FirstTime.Add(time.Hour)}, time.Time.Compare)
+	if maxAge > 0 {
+		since = slices.MaxFunc([]time.Time{since, oldest.Add(max(time.Hour, maxAge/60))}, time.Time.Compare)
+	}
+	return since, err
 }
 
 // info is what the stream's leader says of it.

@@ -217,6 +217,26 @@ func TestAnotherAgeOfEventsPublishesNothingAgain(t *testing.T) {
 	})
 }
 
+// While no poller ran most events were dropped, and then they are kept for longer: rows whose events are gone still count as
+// published, and what was made meanwhile is published.
+func TestAnotherAgeWhileNoPollerRanPublishesNothingAgain(t *testing.T) {
+	for _, away := range []time.Duration{30 * time.Hour, 47 * time.Hour, 47*time.Hour + 50*time.Minute} {
+		inWorld(t, 300, func(w *world) {
+			w.sweeper.Interval, w.age = 10*time.Minute, 48*time.Hour
+			for range 20 * 8 {
+				w.change(func() { w.add(4) })
+				w.run(30 * time.Minute)
+			}
+			w.change(func() { w.add(20) })
+			time.Sleep(away)
+			w.expire()
+			w.age = 30 * 24 * time.Hour
+			w.run(24 * time.Hour)
+			w.check(time.Time{})
+		})
+	}
+}
+
 func TestADeferredRowsEndIsPublishedDaysLater(t *testing.T) {
 	inWorld(t, 33, func(w *world) {
 		w.run(time.Minute)

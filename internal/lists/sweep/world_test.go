@@ -281,7 +281,15 @@ func (d *sink) Kept(context.Context) (time.Time, error) {
 	case len(d.events)+len(d.marks) == 0:
 		return d.last.Add(time.Minute), nil
 	}
-	return time.Now().Add(max(time.Hour, d.age/60) - d.age), nil
+	since := time.Now().Add(max(time.Hour, d.age/60) - d.age)
+	if n := len(d.marks); n > 0 {
+		first := d.marks[0].At
+		if len(d.events) > 0 {
+			first = earlier(first, d.events[0].At)
+		}
+		since = later(since, earlier(first.Add(time.Hour), d.marks[n-1].CompleteThrough))
+	}
+	return since, nil
 }
 
 // Publish stores events while the caller goes on.
