@@ -56,7 +56,7 @@ func program(t *testing.T, n *devkit.NATS, status bus.ProgramStatus) jetstream.J
 		t.Fatal(err)
 	}
 	t.Cleanup(nc.Close)
-	if err := bus.AnswerStatus(nc, func() bus.ProgramStatus { return status }); err != nil {
+	if err := bus.AnswerStatus(nc, name, func() bus.ProgramStatus { return status }); err != nil {
 		t.Fatal(err)
 	}
 	if err := nc.Flush(); err != nil {

@@ -14,16 +14,17 @@ import (
 	"errand/pkg/messages"
 )
 
-// StatusSubject is where every program reports its status.
-const StatusSubject = "errand.status"
+// StatusSubject is where every replica of a program reports its status. NATS lets each program answer for itself alone.
+func StatusSubject(program string) string { return "errand.status." + program }
 
 // Programs are the programs of which at least one replica must run.
 var Programs = []string{"mandate-consumer", "mail-consumer", LogPoller}
 
-// The programs that read a list. TransactionPoller is optional.
+// LogPoller and TransactionPoller read a list. The latter and CallbackReceiver are optional.
 const (
 	LogPoller         = "log-poller"
 	TransactionPoller = "transaction-poller"
+	CallbackReceiver  = "callback-receiver"
 )
 
 // ProgramStatus is what a program reports: the faults of /readyz, and its holds.
@@ -87,52 +88,66 @@ func NotStored(programs []ProgramStatus, op messages.Operation) string {
 
 func notStored(stream, why string) string { return "NATS does not store in " + stream + ": " + why }
 
-// AnswerStatus answers on StatusSubject until the connection is closed. A missing right is only logged, by the connection.
-func AnswerStatus(nc *nats.Conn, status func() ProgramStatus) error {
-	_, err := nc.Subscribe(StatusSubject, func(m *nats.Msg) {
+// AnswerStatus answers on the program's StatusSubject until the connection is closed. A missing right is only logged, by the
+// connection.
+func AnswerStatus(nc *nats.Conn, program string, status func() ProgramStatus) error {
+	_, err := nc.Subscribe(StatusSubject(program), func(m *nats.Msg) {
 		body, _ := json.Marshal(status()) // texts and times always encode
 		_ = m.Respond(body)               // a lost answer shows as a program that does not answer
 	})
 	if err != nil {
-		return fmt.Errorf("nats: answer on %s: %w", StatusSubject, err)
+		return fmt.Errorf("nats: answer how %s is: %w", program, err)
 	}
 	return nil
 }
 
-// AskStatus collects the programs' answers, sorted by name: until all of Programs answered and no others follow, or for
-// retry.StatusAnswer. Without an answer, no program runs or this user may not ask.
+// AskStatus collects the programs' answers, sorted by name: until each program answered or is known not to run and no others
+// follow, or for retry.StatusAnswer. Without an answer, no program runs or this user may not ask. Each program is asked in an inbox of its
+// own, so an answer is by the program that was asked, whatever it says.
 func AskStatus(ctx context.Context, nc *nats.Conn) ([]ProgramStatus, error) {
 	ctx, done := context.WithTimeout(ctx, retry.StatusAnswer)
 	defer done()
-	answers, err := nc.SubscribeSync(nc.NewInbox())
+	inbox := nc.NewInbox() + "."
+	answers, err := nc.SubscribeSync(inbox + "*")
 	if err != nil {
-		return nil, fmt.Errorf("nats: ask %s: %w", StatusSubject, err)
+		return nil, fmt.Errorf("nats: ask how the programs are: %w", err)
 	}
 	defer func() { _ = answers.Unsubscribe() }() // what comes later is too late
-	if err := nc.PublishRequest(StatusSubject, answers.Subject, nil); err != nil {
-		return nil, fmt.Errorf("nats: ask %s: %w", StatusSubject, err)
+	asked := append([]string{TransactionPoller, CallbackReceiver}, Programs...)
+	for _, program := range asked {
+		if err := nc.PublishRequest(StatusSubject(program), inbox+program, nil); err != nil {
+			return nil, fmt.Errorf("nats: ask how %s is: %w", program, err)
+		}
 	}
 	var all []ProgramStatus
-	for {
+	for silent := len(asked); ; {
 		next, stop := ctx, context.CancelFunc(func() {})
-		if len(MissingPrograms(all)) == 0 { // further replicas
+		if silent == 0 { // further replicas
 			next, stop = context.WithTimeout(ctx, retry.StatusQuiet)
 		}
 		m, err := answers.NextMsgWithContext(next)
 		stop()
 		switch {
-		case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrNoResponders):
+		case errors.Is(err, nats.ErrNoResponders):
+			silent--
+			continue
+		case errors.Is(err, context.DeadlineExceeded):
 			slices.SortFunc(all, func(a, b ProgramStatus) int {
 				return strings.Compare(a.Program+" "+a.Host, b.Program+" "+b.Host)
 			})
 			return all, nil
 		case err != nil:
-			return nil, fmt.Errorf("nats: ask %s: %w", StatusSubject, err)
+			return nil, fmt.Errorf("nats: ask how the programs are: %w", err)
 		}
 		var status ProgramStatus
-		if json.Unmarshal(m.Data, &status) == nil && status.Program != "" {
-			all = append(all, status)
+		if json.Unmarshal(m.Data, &status) != nil {
+			continue
 		}
+		status.Program = strings.TrimPrefix(m.Subject, inbox)
+		if !slices.ContainsFunc(all, func(s ProgramStatus) bool { return s.Program == status.Program }) {
+			silent--
+		}
+		all = append(all, status)
 	}
 }
 

@@ -190,7 +190,7 @@ func TestARepeatedCallbackIsStoredOnceWhateverHappened(t *testing.T) {
 
 	// People see it, over two accounts.
 	ann, _ := connectAs(t, in.nats.URL, "ann")
-	m, err := ann.Request(bus.StatusSubject, nil, 10*time.Second)
+	m, err := ann.Request(bus.StatusSubject(bus.CallbackReceiver), nil, 10*time.Second)
 	errorIf(t, err != nil || !strings.Contains(string(m.Data), `"program":"callback-receiver"`), "how it is: %v %v", m, err)
 	in.untilReady(first.process)
 	for _, r := range []*receiver{first, second} {

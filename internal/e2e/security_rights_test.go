@@ -72,8 +72,10 @@ var acts = []act{
 	{what: "acknowledge a message", publish: "$JS.ACK.MAIL_REQUESTS.mail-send.1.1.1.1.1", may: []string{"mail-consumer"}},
 	{what: "read a request where it waits", publish: "$JS.API.STREAM.MSG.GET.MANDATE_REQUESTS"},
 	{what: "read waiting requests", publish: "$JS.API.DIRECT.GET.MANDATE_REQUESTS"},
-	{what: "answer how it is", listen: "errand.status", may: users[:5]},
-	{what: "ask how the programs are", publish: "errand.status"},
+	{what: "answer how the mail consumer is", listen: "errand.status.mail-consumer", may: []string{"mail-consumer"}},
+	{what: "answer how the receiver of callbacks is", listen: "errand.status.callback-receiver", may: []string{"callback-receiver"}},
+	{what: "answer how all programs are", listen: "errand.status.*"},
+	{what: "ask how the programs are", publish: "errand.status.mail-consumer"},
 	{what: "read a request over a consumer of one's own", publish: "$JS.API.CONSUMER.CREATE.MANDATE_REQUESTS.mine"},
 	{what: "read dead letters", publish: "$JS.API.CONSUMER.CREATE.DEAD_LETTERS.mine"},
 	{what: "make a consumer of enrollments", publish: "$JS.API.CONSUMER.CREATE.MANDATE_EVENTS.mine",
@@ -147,6 +149,29 @@ func TestEachProgramMayDoItsOwnWorkAndNothingElse(t *testing.T) {
 				t.Errorf("%s may %s", user, a.what)
 			}
 		}
+	}
+}
+
+// callback-receiver, which strangers reach, answers for itself alone: not for a consumer that does not run, and not under a name of
+// its choice. Who does not run is known at once.
+func TestAProgramAnswersForItselfAlone(t *testing.T) {
+	parallel(t)
+	n := securedServer(t)
+	for range 3 {
+		nc, _ := connectAs(t, n.URL, "callback-receiver")
+		must(t, bus.AnswerStatus(nc, bus.CallbackReceiver, func() bus.ProgramStatus {
+			return bus.ProgramStatus{Program: "mail-consumer", Host: "forged"}
+		}))
+		must(t, nc.Flush())
+	}
+	for _, user := range []string{"ann", "olga", "console", "eraser"} {
+		nc, _ := connectAs(t, n.URL, user)
+		all, err := bus.AskStatus(t.Context(), nc)
+		must(t, err)
+		for _, s := range all {
+			errorIf(t, s.Program != bus.CallbackReceiver, "%s sees the status of %s", user, s.Program)
+		}
+		errorIf(t, len(all) != 3 || len(bus.MissingPrograms(all)) != len(bus.Programs), "%s sees %v", user, all)
 	}
 }
 

@@ -232,7 +232,7 @@ const adminPage = `<!doctype html>
 </ul>
 `
 
-// status is what a program answers on bus.StatusSubject: what /readyz says, with each hold by itself.
+// status is what a program answers to bus.AskStatus: what /readyz says, with each hold by itself.
 func (r *runtime) status() bus.ProgramStatus {
 	host, _ := os.Hostname() // "" says as little as a wrong one
 	s := bus.ProgramStatus{Program: r.name, Host: host, Version: Version(), Started: messages.Time{Time: r.started},

@@ -26,7 +26,7 @@ type Connected struct {
 }
 
 // Serve connects the program and runs what wire returns until ctx ends. It does not wait for NATS: pages that say what is
-// wrong are wanted most while NATS is gone. Its NATS user cannot answer on bus.StatusSubject.
+// wrong are wanted most while NATS is gone. Its NATS user may not answer to bus.AskStatus.
 func (p *Pages) Serve(ctx context.Context, name string, wire func(Connected) (func(ctx, hard context.Context) error, error)) error {
 	to, err := natscontext.Options{Connection: p.NATS, Context: p.Context}.Resolve()
 	if err != nil {

@@ -51,7 +51,7 @@ func (b *Base) start(ctx context.Context, name, upstream string) (*runtime, erro
 	if err != nil {
 		return nil, err
 	}
-	if err = bus.AnswerStatus(r.nc, r.status); err == nil {
+	if err = bus.AnswerStatus(r.nc, name, r.status); err == nil {
 		err = bus.Up(ctx, r.nc, r.log)
 	}
 	if err == nil {

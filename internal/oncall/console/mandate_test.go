@@ -44,7 +44,7 @@ func TestWhatBecameOfAMandateIsShownWithoutThePayer(t *testing.T) {
 	}
 	in.shows("/queues", "no transaction-poller answers")
 	for _, program := range []string{bus.LogPoller, bus.TransactionPoller} {
-		if err := bus.AnswerStatus(in.js.Conn(), func() bus.ProgramStatus { return bus.ProgramStatus{Program: program} }); err != nil {
+		if err := bus.AnswerStatus(in.js.Conn(), program, func() bus.ProgramStatus { return bus.ProgramStatus{} }); err != nil {
 			t.Fatal(err)
 		}
 	}

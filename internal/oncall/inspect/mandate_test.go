@@ -98,10 +98,7 @@ func TestTheStatusHasThePollerOfTransactionsIfThereIsOne(t *testing.T) {
 	}
 	read := map[string]messages.Time{bus.TransactionPoller: {Time: time.Now().Truncate(time.Millisecond)}, "log-poller": through}
 	for program, at := range read {
-		if err := bus.AnswerStatus(in.Conn, func() bus.ProgramStatus {
-			return bus.ProgramStatus{Program: program,
-				ReadThrough: &at}
-		}); err != nil {
+		if err := bus.AnswerStatus(in.Conn, program, func() bus.ProgramStatus { return bus.ProgramStatus{ReadThrough: &at} }); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -147,7 +144,7 @@ func TestAnEnrollmentIsFoundByTheOrderNumberOfADeduction(t *testing.T) {
 func TestAPollerThatHasReadNothingYetAnswers(t *testing.T) {
 	t.Parallel()
 	in := provisioned(t)
-	if err := bus.AnswerStatus(in.Conn, func() bus.ProgramStatus { return bus.ProgramStatus{Program: bus.TransactionPoller} }); err != nil {
+	if err := bus.AnswerStatus(in.Conn, bus.TransactionPoller, func() bus.ProgramStatus { return bus.ProgramStatus{} }); err != nil {
 		t.Fatal(err)
 	}
 	s, err := in.Status(t.Context(), time.Now())
