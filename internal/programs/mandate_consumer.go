@@ -63,12 +63,15 @@ func (p *MandateConsumer) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	calls, limit := r.observer(&p.Common), r.limit(ctx, &p.Common)
-	api, err := p.client(r.options(&p.Common, p.Concurrency, calls, limit)...)
+	limit := r.limit(ctx, &p.Common)
+	api, calls, err := p.reloading(r, p.Concurrency, limit)
 	if err != nil {
 		return err
 	}
-	calls.reload.secrets = p.reloader(api)
+	aside, _, err := p.reloading(r, 1, limit) // what the resolver and the times of the list ask for takes no slot from requests
+	if err != nil {
+		return err
+	}
 
 	store := bus.EventStore{Publisher: r.publisher, Source: "/errand/mandate-consumer"}
 	caller, withoutPayer := p.caller(ctx, &p.Common, limit), p.withoutPayer()
@@ -78,7 +81,7 @@ func (p *MandateConsumer) Run(ctx context.Context) error {
 		_, err := api.TransactionsPage(ctx, mandate.Filter{}, 1, nil)
 		return err
 	})
-	times := &mandates.Times{Zone: zone, Client: api, Policy: p.policy(), Last: store.Last, Logger: r.log}
+	times := &mandates.Times{Zone: zone, Client: aside, Policy: p.policy(), Last: store.Last, Logger: r.log}
 	r.ready.note(times.Differs)
 	list := &mandates.List{Client: api, Policy: p.policy(), Stop: caller.Stop, Settle: p.ListSettle, Times: times}
 	settings := p.settings(r, store)
@@ -87,10 +90,7 @@ func (p *MandateConsumer) Run(ctx context.Context) error {
 			WithoutPayer: withoutPayer}).Handle))
 	listings := consumer.New(settings, bus.NewPull(r.nc, found.Queues[bus.TransactionsQueue.Name]), listHold,
 		consumer.Listings((&query.Transactions{Upstream: api, Caller: caller, WithoutPayer: withoutPayer}).Handle))
-	resolver, err := p.resolver(r, store, times, enrollHold, limit)
-	if err != nil {
-		return err
-	}
+	resolver := p.resolver(r, store, &mandates.List{Client: aside, Policy: p.policy(), Settle: retry.ResolveEnough, Times: times}, enrollHold)
 	r.metrics.ofRequests(workers{p.Concurrency, []func() int{enrollments.Requests, listings.Requests}, &calls.underWay},
 		messages.Enroll, messages.Transactions)
 	r.ready.add(enrollments.Fault)
@@ -98,28 +98,30 @@ func (p *MandateConsumer) Run(ctx context.Context) error {
 	return r.work(ctx, p.ShutdownGrace, enrollments.Run, listings.Run, func(ctx, _ context.Context) error { resolver.Run(ctx); return nil })
 }
 
-// resolver makes the part that looks uncertain enrollments up again. Its separate client takes no slot from requests.
-func (p *MandateConsumer) resolver(r *runtime, store bus.EventStore, times *mandates.Times, held *hold.Hold, limit *throttle.Limit,
-) (*enroll.Resolver, error) {
+// reloading makes a client whose secrets are read again after a refusal.
+func (p *MandateConsumer) reloading(r *runtime, conns int, limit *throttle.Limit) (*mandate.Client, *observer, error) {
 	calls := r.observer(&p.Common)
-	api, err := p.client(r.options(&p.Common, 1, calls, limit)...)
-	if err != nil {
-		return nil, err
+	api, err := p.client(r.options(&p.Common, conns, calls, limit)...)
+	if err == nil {
+		calls.reload.secrets = p.reloader(api)
 	}
-	calls.reload.secrets = p.reloader(api)
+	return api, calls, err
+}
+
+// resolver makes the part that looks uncertain enrollments up again.
+func (p *MandateConsumer) resolver(r *runtime, store bus.EventStore, list *mandates.List, held *hold.Hold) *enroll.Resolver {
 	resolved := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "errand_resolved_total",
 		Help: "Uncertain enrollments that the transaction list resolved, by outcome."}, []string{"outcome"})
 	r.metrics.registry.MustRegister(resolved)
 	for _, outcome := range []messages.State{messages.Succeeded, messages.Failed} {
 		resolved.WithLabelValues(string(outcome))
 	}
-	list := &mandates.List{Client: api, Policy: p.policy(), Settle: retry.ResolveEnough, Times: times}
 	return &enroll.Resolver{List: list, Held: held.Active, Log: store, Logger: r.log,
 		WithoutPayer: p.withoutPayer(),
 		Next: func(ctx context.Context, from uint64, since time.Time) (history.Pending, error) {
 			return store.Open(ctx, messages.Enroll, messages.Uncertain, from, since)
 		},
-		Resolved: func(outcome messages.State) { resolved.WithLabelValues(string(outcome)).Inc() }}, nil
+		Resolved: func(outcome messages.State) { resolved.WithLabelValues(string(outcome)).Inc() }}
 }
 
 // withoutPayer reports whether events are to hold nothing of payers.

@@ -167,8 +167,8 @@ func (w *world) effect(c *call, s *service, whole bool) string {
 // held is asked when a hold begins.
 func (w *world) held(n *node, op messages.Operation, cause hold.Cause) {
 	w.tell("%s holds %s: %s", n.name, op, cause)
-	if cause != hold.NoAnswer {
-		return
+	if cause != hold.NoAnswer || op == messages.Transactions || op == messages.Account {
+		return // reads are no calls that anything was asked with
 	}
 	w.mu.Lock()
 	requests := map[string]bool{}

@@ -188,7 +188,9 @@ func (r *replica) mandateConsumer(soft context.Context, n *node) {
 	config := mandate.Config{URL: "http://127.0.0.1:1", Token: clients.NewSecret("token"), PortalKey: clients.NewSecret("portal")}
 	api, err := mandate.New(config, p.options...)
 	must(err)
-	times := &mandates.Times{Zone: kualaLumpur, Client: api, Policy: p.caller.Policy, Last: p.log.Last, Logger: logger}
+	aside, err := mandate.New(config, p.options...) // takes no slot
+	must(err)
+	times := &mandates.Times{Zone: kualaLumpur, Client: aside, Policy: p.caller.Policy, Last: p.log.Last, Logger: logger}
 	list := &mandates.List{Client: api, Policy: p.caller.Policy, Stop: p.caller.Stop, Settle: listSettle, Times: times}
 	handler := &enroll.Handler{Upstream: api, List: list, Caller: p.caller, Zone: kualaLumpur}
 	enrollHold := p.hold(messages.Enroll, func(ctx context.Context) error {
@@ -199,10 +201,8 @@ func (r *replica) mandateConsumer(soft context.Context, n *node) {
 	listings := consumer.New(p.settings, puller{r.w.queues[messages.Transactions], n}, p.hold(messages.Transactions, nil),
 		consumer.Listings((&query.Transactions{Upstream: api, Caller: p.caller}).Handle))
 	run := []func(soft, hard context.Context) error{enrollments.Run, listings.Run}
-	if r.w.Resolve { // by a client of its own, which takes no slot
-		api, err := mandate.New(config, p.options...)
-		must(err)
-		run = append(run, p.resolver(&mandates.List{Client: api, Policy: p.caller.Policy, Settle: retry.ResolveEnough, Times: times}, enrollHold))
+	if r.w.Resolve {
+		run = append(run, p.resolver(&mandates.List{Client: aside, Policy: p.caller.Policy, Settle: retry.ResolveEnough, Times: times}, enrollHold))
 	}
 	p.work(run...)
 }
