@@ -64,12 +64,7 @@ func (p *LogPoller) Run(ctx context.Context) error {
 	store := sink.New(r.js, r.publisher, "/errand/log-poller")
 	log := deliveries.New(deliveries.Config{Read: api.LogPage, Store: store, Requests: store,
 		Recipients: p.Recipients, ReportAfter: p.ReportAfter,
-		Secrets:   deliveries.Secrets{Known: secrets, Plain: warnOnce(r.log)},
-		Published: r.metrics.delivered, Matched: r.metrics.match,
-		Full: func(kept int) {
-			r.log.Warn().Int("recipients", kept).Int("limit", p.Recipients).Msg("POLL_RECIPIENTS is nearly reached: then the oldest are " +
-				"forgotten, and their rows are published as unmatched")
-		},
+		Secrets: deliveries.Secrets{Known: secrets, Plain: warnOnce(r.log)}, Published: r.metrics.delivered,
 		Dropped: func(n int, since time.Time) {
 			r.log.Warn().Int("recipients", n).Time("matched_since", since).Msg("the oldest recipients were forgotten: raise POLL_RECIPIENTS")
 		}})

@@ -44,7 +44,7 @@ func newMetrics() *metrics {
 		deliveries: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "errand_deliveries_total",
 			Help: "Delivery events published, by status."}, []string{"status"}),
 		matched: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "errand_matches_total",
-			Help: "States of log entries by the confidence of their match to a request; with two pollers a state may count twice."},
+			Help: "States of log entries by the confidence of their match to a request."},
 			[]string{"confidence"}),
 	}
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), m.calls)
@@ -133,10 +133,10 @@ func (m *metrics) ofPoller(ready *readiness) {
 // readThrough records that a complete sweep began this long ago.
 func (m *metrics) readThrough(ago time.Duration) { m.readSince.Store(time.Now().Add(-ago).UnixNano()) }
 
-func (m *metrics) delivered(status string, n int) {
-	m.deliveries.WithLabelValues(status).Add(float64(n))
+func (m *metrics) delivered(status messages.State, match messages.Confidence) {
+	m.deliveries.WithLabelValues(string(status)).Inc()
+	m.matched.WithLabelValues(string(match)).Inc()
 }
-func (m *metrics) match(c messages.Confidence) { m.matched.WithLabelValues(string(c)).Inc() }
 
 func (m *metrics) ofReadiness(ready *readiness) {
 	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "errand_ready",

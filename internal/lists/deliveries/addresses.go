@@ -2,6 +2,7 @@ package deliveries
 
 import (
 	"cmp"
+	"hash/maphash"
 	"iter"
 	"math"
 	"slices"
@@ -9,57 +10,46 @@ import (
 	"errand/pkg/messages"
 )
 
-// table finds the index of an entry by its hash. It holds nothing else: a quarter of what a map takes.
-type table struct {
-	slots []uint32 // an index plus one; 0 is free
-	n     int
+var seed = maphash.MakeSeed()
+
+// index finds entries of a slice by their hash. It takes a quarter of a map's memory: it holds the first entry of each
+// chain, plus one, and an entry has the next one in its chain, likewise. 0 is none.
+type index struct {
+	first []uint32
+	hash  func(uint32) uint64
+	next  func(uint32) *uint32
 }
 
-func (t *table) slot(hash uint64) int {
-	return int(hash * 0x9e3779b97f4a7c15 >> 32 * uint64(len(t.slots)) >> 32)
-}
-
-// find returns the index that is the wanted one.
-func (t *table) find(hash uint64, is func(uint32) bool) (uint32, bool) {
-	if t.n == 0 {
-		return 0, false
+// add adds the entry that follows all others.
+func (x *index) add(n uint32) {
+	from := n
+	if int(n) >= len(x.first) {
+		x.first, from = make([]uint32, max(16, 2*n)), 0
 	}
-	for i := t.slot(hash); t.slots[i] > 0; i = (i + 1) % len(t.slots) {
-		if n := t.slots[i] - 1; is(n) {
-			return n, true
+	for ; from <= n; from++ {
+		first := x.at(x.hash(from))
+		*x.next(from), *first = *first, from+1
+	}
+}
+
+func (x *index) at(hash uint64) *uint32 {
+	return &x.first[hash*0x9e3779b97f4a7c15>>32*uint64(len(x.first))>>32]
+}
+
+// chain yields the entries with a hash, and others.
+func (x *index) chain(hash uint64) iter.Seq[uint32] {
+	return func(yield func(uint32) bool) {
+		if len(x.first) == 0 {
+			return
+		}
+		for n := *x.at(hash); n > 0 && yield(n-1); {
+			n = *x.next(n - 1)
 		}
 	}
-	return 0, false
 }
 
-// put adds an index that it does not have. hashOf is the hash of an entry.
-func (t *table) put(hash uint64, n uint32, hashOf func(uint32) uint64) {
-	if t.n++; t.n > len(t.slots)*3/4 {
-		old := t.slots
-		t.slots = make([]uint32, max(16, len(old)*3/2))
-		for _, entry := range old {
-			if entry > 0 {
-				t.set(hashOf(entry-1), entry)
-			}
-		}
-	}
-	t.set(hash, n+1)
-}
-
-func (t *table) set(hash uint64, entry uint32) {
-	i := t.slot(hash)
-	for t.slots[i] > 0 {
-		i = (i + 1) % len(t.slots)
-	}
-	t.slots[i] = entry
-}
-
-// busy is the calls to an address that many are made to, in the order of their begin: a row looks only at those that it can
-// be of.
-type busy struct {
-	calls []begun // perhaps without those that have their row
-}
-
+// begun is a call to an address that many are made to. They are in the order of their begin: a row looks only at those that
+// it can be of.
 type begun struct {
 	at        int64
 	recipient uint32
@@ -73,36 +63,37 @@ const (
 func (g *generation) addRecipient(address messages.Key, b uint32) {
 	i := uint32(len(g.recipients))
 	g.recipients = append(g.recipients, recipient{address: address, batch: b})
-	first, ok := g.byAddress.find(uint64(address), func(n uint32) bool { return g.recipients[n].address == address })
-	if !ok {
-		g.byAddress.put(uint64(address), i, func(n uint32) uint64 { return uint64(g.recipients[n].address) })
-		return
+	g.byAddress.add(i)
+	same := []uint32{i}
+	if _, busy := g.busy[address]; !busy {
+		if same = slices.AppendSeq(same[:0], g.withAddress(address)); len(same) <= maxIdle {
+			return
+		}
+		g.busy[address] = nil
 	}
-	g.recipients[i].next, g.recipients[first].next = g.recipients[first].next, i+1
-	if g.busy[address] != nil {
-		g.insert(i, g.spans(b)...)
-		return
-	}
-	all := []uint32{first}
-	for n := g.recipients[first].next; n > 0; n = g.recipients[n-1].next {
-		all = append(all, n-1)
-	}
-	if len(all) > maxIdle {
-		g.busy[address] = &busy{}
-		for _, n := range all {
-			g.insert(n, g.spans(g.recipients[n].batch)...)
+	for _, n := range same {
+		for s := range g.spans(g.recipients[n].batch) {
+			g.insert(n, *s)
 		}
 	}
 }
 
-// insert adds calls to a recipient, if its address is busy.
-func (g *generation) insert(i uint32, calls ...span) {
-	b := g.busy[g.recipients[i].address]
-	if b == nil {
-		return
+// withAddress yields the recipients with an address, the last first.
+func (g *generation) withAddress(address messages.Key) iter.Seq[uint32] {
+	return func(yield func(uint32) bool) {
+		for n := range g.byAddress.chain(uint64(address)) {
+			if g.recipients[n].address == address && !yield(n) {
+				return
+			}
+		}
 	}
-	for _, s := range calls {
-		b.calls = slices.Insert(b.calls, after(b.calls, s.begin), begun{s.begin, i})
+}
+
+// insert adds a call to a recipient, if its address is busy.
+func (g *generation) insert(i uint32, s span) {
+	address := g.recipients[i].address
+	if all, busy := g.busy[address]; busy {
+		g.busy[address] = slices.Insert(all, after(all, s.begin), begun{s.begin, i})
 	}
 }
 
@@ -112,37 +103,29 @@ func after(calls []begun, at int64) int {
 	return n
 }
 
-// withAddress yields the recipients with an address that a row can be of, and others.
-func (g *generation) withAddress(address messages.Key, r row) iter.Seq[uint32] {
+// near yields the recipients with an address that a row can be of, and others. Those of a busy one that have their row may
+// be left out.
+func (g *generation) near(address messages.Key, r row) iter.Seq[uint32] {
+	calls, busy := g.busy[address]
+	if !busy {
+		return g.withAddress(address)
+	}
+	skew, at, from := r.skew(), r.accepted, r.accepted-maxLateness
+	if at == 0 {
+		at, from = r.created, r.created-maxQueueTime.Milliseconds()
+	}
+	if at == 0 {
+		at, from = math.MaxInt64-skew, math.MinInt64/2
+	}
 	return func(yield func(uint32) bool) {
-		if b := g.busy[address]; b != nil {
-			g.near(b, r, yield)
-			return
+		settled := 0
+		for i := after(calls, at+skew) - 1; i >= 0 && calls[i].at >= from-g.longest-skew && yield(calls[i].recipient); i-- {
+			if g.isSettled(calls[i].recipient) {
+				settled++
+			}
 		}
-		i, ok := g.byAddress.find(uint64(address), func(n uint32) bool { return g.recipients[n].address == address })
-		for ok && yield(i) && g.recipients[i].next > 0 {
-			i = g.recipients[i].next - 1
+		if settled > maxSettled {
+			g.busy[address] = slices.DeleteFunc(calls, func(c begun) bool { return g.isSettled(c.recipient) })
 		}
-	}
-}
-
-// near yields the recipients of calls that were made before a row, from the latest on.
-func (g *generation) near(b *busy, r row, yield func(uint32) bool) {
-	skew := r.skew()
-	at, from := r.accepted, r.accepted-g.longest-maxLateness
-	if at == 0 {
-		at, from = r.created, r.created-g.longest-maxQueueTime.Milliseconds()
-	}
-	if at == 0 {
-		at, from = math.MaxInt64-skew, 0
-	}
-	settled := 0
-	for i := after(b.calls, at+skew) - 1; i >= 0 && b.calls[i].at >= from-skew && yield(b.calls[i].recipient); i-- {
-		if g.isSettled(b.calls[i].recipient) {
-			settled++
-		}
-	}
-	if settled > maxSettled {
-		b.calls = slices.DeleteFunc(b.calls, func(c begun) bool { return g.isSettled(c.recipient) })
 	}
 }

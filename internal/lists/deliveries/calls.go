@@ -2,6 +2,7 @@ package deliveries
 
 import (
 	"hash/maphash"
+	"iter"
 	"math"
 	"slices"
 	"time"
@@ -21,16 +22,15 @@ type call struct {
 
 // calls holds recent calls with their recipients, their last states and their requests. The zero value is ready.
 type calls struct {
-	// max is the maximum size; 0 means no limit. Beyond it the oldest requests are forgotten.
-	max int
+	// max is how many recipients are kept; 0 means no limit. Beyond it the oldest requests are forgotten, and dropped, if
+	// set, is called with how many and since when the others are.
+	max     int
+	dropped func(recipients int, since time.Time)
 
 	generations []*generation // oldest first
-	size        int           // recipients; a request without any counts as one
-	dropped     int           // of them, because there were too many
+	size        int           // recipients
 	steps       int           // recipients that were looked at for rows
 }
-
-var seed = maphash.MakeSeed()
 
 // generation is a part of the requests that is forgotten at once. A request's batches are all in one. There are millions:
 // they are kept in slices without pointers, which take less memory and are not scanned by the collector.
@@ -41,22 +41,20 @@ type generation struct {
 	batches    []batch
 	recipients []recipient
 
-	byID      table // requests
-	byAddress table // the last recipient with an address
-	busy      map[messages.Key]*busy
+	byID      index // requests
+	byAddress index // recipients
+	busy      map[messages.Key][]begun
 	others    map[[2]uint32]uint32 // batches but the first, plus one, by the id and the number
-	several   map[uint32][]span    // the calls of a batch that has several
 	rows      map[uint64]held      // that may change, by their ids
 	more      map[uint32][]uint32  // rows of a recipient but the first
 
-	size    int
 	first   time.Time // of its first request
 	last    int64     // the latest end of its calls, milliseconds since 1970
 	longest int64     // the longest call, milliseconds
 }
 
 const (
-	maxGeneration  = 1 << 18 // maximum size
+	maxGeneration  = 1 << 18 // maximum number of recipients
 	generationSpan = 24 * time.Hour
 )
 
@@ -67,16 +65,16 @@ type request struct {
 	reported   int64  // when the last summary was stored
 	note       uint64 // hash of that one's NoteOf; 0 if there is none
 	id         uint32 // where it begins in ids
+	next       uint32 // see index
 	first      uint32 // its first batch in the generation, plus one; 0 if unknown
 	last       uint32 // the highest number of its batches
-	batches    int32  // as it was started with; 0 if unknown
-	recipients int32  // likewise
+	recipients int32  // as it was started with; 0 if unknown
 	accepted   int32  // recipients accepted according to the events so far
 	length     uint8  // of its id
 	ended      ending
+	single     bool // it was started with one batch
 	final      bool // the last summary was final
 	erased     bool
-	counted    bool // by its recipients
 	changed    bool // its counts may have to be published
 }
 
@@ -91,46 +89,43 @@ const (
 	ended
 )
 
+// batch is a call of a batch. What is of the batch is in its first call alone.
 type batch struct {
-	from     messages.Key
-	only     [1]span // if it has one call
+	span
+	next uint32 // another call of the batch, plus one; 0 if there is none
+
 	request  uint32
 	number   int32
 	first    int32  // index of its first recipient in the request
 	start    uint32 // its first recipient
 	count    uint32
+	from     messages.Key
 	secret   uint32
-	calls    uint8 // 0 or 1; otherwise they are in several
-	accepted bool  // certainly, with all its recipients
+	accepted bool // certainly, with all its recipients
+	replaced bool // by a batch of the same number: it was corrected, or its keys are of another secret
 }
 
 // span is in milliseconds since 1970. A call of unknown fate is open: the upstream may accept it long after the caller left.
 type span struct {
-	begin int64
-	long  uint32
-	open  bool
+	begin   int64
+	long    uint32
+	open    bool
+	refused bool // it has no rows
 }
 
 func (s *span) end() int64 { return s.begin + int64(s.long) }
 
 func (s *span) endBy(end int64) { s.long = uint32(max(0, min(int64(s.long), end-s.begin))) }
 
-// spans are the calls of a batch that may have been accepted.
-func (g *generation) spans(b uint32) []span {
-	if all, ok := g.several[b]; ok {
-		return all
+// spans yields the calls of a batch that may have been accepted.
+func (g *generation) spans(b uint32) iter.Seq[*span] {
+	return func(yield func(*span) bool) {
+		for n := b + 1; n > 0; n = g.batches[n-1].next {
+			if s := &g.batches[n-1].span; !s.refused && !yield(s) {
+				return
+			}
+		}
 	}
-	return g.batches[b].only[:g.batches[b].calls]
-}
-
-func (g *generation) setSpans(b uint32, all []span) {
-	if len(all) > 1 {
-		g.several[b] = all
-		return
-	}
-	to := &g.batches[b]
-	to.calls = uint8(copy(to.only[:], all))
-	delete(g.several, b)
 }
 
 // add adds a call and its recipients, in order. When a batch is called again, the recipients may be left out. The calls
@@ -141,63 +136,68 @@ func (x *calls) add(c call, recipients []messages.Key) {
 	r.at = max(r.at, begin)
 	s := span{begin: begin, long: uint32(min(max(0, c.end.UnixMilli()-begin), math.MaxUint32)), open: true}
 	g.last, g.longest = max(g.last, s.end()), max(g.longest, int64(s.long))
-	old, known := g.batch(r, c.batch)
-	var spans []span
-	if known {
-		if spans = slices.Clone(g.spans(old)); len(spans) > 0 {
-			spans[len(spans)-1].endBy(begin)
+	b := batch{span: s, request: n, number: int32(c.batch), first: int32(c.first), start: uint32(len(g.recipients)),
+		count: uint32(len(recipients)), from: c.from, secret: c.secret}
+	i, old, known := uint32(len(g.batches)), uint32(0), false
+	var before []recipient
+	if old, known = g.batch(r, c.batch); known {
+		for s := range g.spans(old) {
+			s.endBy(begin)
 		}
-		if len(recipients) == 0 || g.isOf(old, c, recipients) {
-			g.setSpans(old, append(spans, s))
-			for i := range g.batches[old].count {
-				g.insert(g.batches[old].start+i, s)
+		was := &g.batches[old]
+		if len(recipients) == 0 || was.has(c, g.of(old), recipients) {
+			g.batches = append(g.batches, batch{span: s, next: was.next})
+			g.batches[old].next = i + 1
+			for n := range was.count {
+				g.insert(was.start+n, s)
 			}
 			return
 		}
-		g.setSpans(old, nil)
-		if g.batches[old].secret == c.secret { // a correction: what it corrects had no effect
-			spans = nil
+		if was.replaced = true; was.secret != c.secret {
+			b.next = old + 1
+			before = g.of(old)
 		}
 	}
+	g.batches = append(g.batches, b)
 	r.last = max(r.last, uint32(c.batch))
-	b := uint32(len(g.batches))
-	g.batches = append(g.batches, batch{request: n, number: int32(c.batch), first: int32(c.first), start: uint32(len(g.recipients)),
-		count: uint32(len(recipients)), from: c.from, secret: c.secret})
-	g.setSpans(b, append(spans, s))
 	if c.batch == 1 {
-		r.first = b + 1
+		r.first = i + 1
 	} else {
-		g.others[[2]uint32{r.id, uint32(c.batch)}] = b + 1
+		g.others[[2]uint32{r.id, uint32(c.batch)}] = i + 1
 	}
 	for _, key := range recipients {
-		g.addRecipient(key, b)
+		g.addRecipient(key, i)
 	}
-	size := len(recipients)
-	if !r.counted { // it was one
-		r.counted = true
-		size--
+	if len(before) == len(recipients) { // the same, by keys of another secret: a correction follows refused calls, which have no rows
+		for n := range before {
+			g.recipients[int(b.start)+n].state = before[n].state
+		}
 	}
-	x.grow(g, size)
+	x.size += len(recipients)
+	for x.max > 0 && x.size > x.max && len(x.generations) > 1 {
+		n := len(x.generations[0].recipients)
+		if x.drop(); x.dropped != nil {
+			x.dropped(n, x.generations[0].first)
+		}
+	}
 }
 
-// isOf reports whether a batch has this sender and these recipients.
-func (g *generation) isOf(b uint32, c call, recipients []messages.Key) bool {
-	of := &g.batches[b]
-	return of.secret == c.secret && of.from == c.from &&
-		slices.EqualFunc(g.of(b), recipients, func(r recipient, key messages.Key) bool { return r.address == key })
+// has reports whether a batch has a call's sender and these recipients.
+func (b *batch) has(c call, have []recipient, recipients []messages.Key) bool {
+	return b.secret == c.secret && b.from == c.from &&
+		slices.EqualFunc(have, recipients, func(r recipient, key messages.Key) bool { return r.address == key })
 }
 
 // request returns the index of a request in its generation. It is added if it is unknown.
 func (x *calls) request(id string, at time.Time) (*generation, uint32) {
-	if g, n, ok := x.index(id); ok {
+	if g, n, ok := x.find(id); ok {
 		return g, n
 	}
 	g := x.current(at)
 	n := uint32(len(g.requests))
 	g.requests = append(g.requests, request{id: uint32(len(g.ids)), length: uint8(len(id))})
 	g.ids = append(g.ids, id...)
-	g.byID.put(maphash.String(seed, id), n, func(n uint32) uint64 { return maphash.Bytes(seed, g.id(n)) })
-	x.grow(g, 1)
+	g.byID.add(n)
 	return g, n
 }
 
@@ -206,39 +206,28 @@ func (g *generation) id(n uint32) []byte {
 	return g.ids[r.id : r.id+uint32(r.length)]
 }
 
-// grow counts what was added, and forgets the oldest requests if it is too much.
-func (x *calls) grow(g *generation, size int) {
-	g.size += size
-	x.size += size
-	for x.max > 0 && x.size > x.max && len(x.generations) > 1 {
-		x.dropped += x.generations[0].size
-		x.drop()
-	}
-}
-
 // current is the generation that new requests are added to.
 func (x *calls) current(at time.Time) *generation {
 	if n := len(x.generations); n > 0 {
 		g := x.generations[n-1]
-		if g.size < maxGeneration && at.Sub(g.first) < generationSpan {
+		if len(g.recipients) < maxGeneration && at.Sub(g.first) < generationSpan {
 			return g
 		}
-		g.clip()
+		g.requests, g.ids, g.batches = slices.Clone(g.requests), slices.Clone(g.ids), slices.Clone(g.batches) // no room for more
+		g.recipients = slices.Clone(g.recipients)
 	}
-	g := &generation{first: at, last: at.UnixMilli(), busy: map[messages.Key]*busy{}, others: map[[2]uint32]uint32{},
-		several: map[uint32][]span{}, rows: map[uint64]held{}, more: map[uint32][]uint32{}}
+	g := &generation{first: at, last: at.UnixMilli(), busy: map[messages.Key][]begun{}, others: map[[2]uint32]uint32{},
+		rows: map[uint64]held{}, more: map[uint32][]uint32{}}
+	g.byID.hash = func(n uint32) uint64 { return maphash.Bytes(seed, g.id(n)) }
+	g.byID.next = func(n uint32) *uint32 { return &g.requests[n].next }
+	g.byAddress.hash = func(n uint32) uint64 { return uint64(g.recipients[n].address) }
+	g.byAddress.next = func(n uint32) *uint32 { return &g.recipients[n].next }
 	x.generations = append(x.generations, g)
 	return g
 }
 
-// clip frees the room for more.
-func (g *generation) clip() {
-	g.requests, g.ids, g.batches = slices.Clone(g.requests), slices.Clone(g.ids), slices.Clone(g.batches)
-	g.recipients = slices.Clone(g.recipients)
-}
-
 func (x *calls) drop() {
-	x.size -= x.generations[0].size
+	x.size -= len(x.generations[0].recipients)
 	x.generations = slices.Delete(x.generations, 0, 1)
 }
 
@@ -249,31 +238,28 @@ func (x *calls) forget(before time.Time) {
 	}
 }
 
-func (x *calls) index(id string) (*generation, uint32, bool) {
+// find returns the index of a request in its generation.
+func (x *calls) find(id string) (*generation, uint32, bool) {
 	hash := maphash.String(seed, id)
 	for _, g := range slices.Backward(x.generations) {
-		if n, ok := g.byID.find(hash, func(n uint32) bool { return string(g.id(n)) == id }); ok {
-			return g, n, true
+		for n := range g.byID.chain(hash) {
+			if string(g.id(n)) == id {
+				return g, n, true
+			}
 		}
 	}
 	return nil, 0, false
 }
 
-// find returns a request, valid until the next is added, or nil if it is unknown.
-func (x *calls) find(id string) (*generation, *request) {
-	if g, n, ok := x.index(id); ok {
-		return g, &g.requests[n]
+// known returns a request, valid until the next is added, or nil.
+func (x *calls) known(id string) *request {
+	if g, n, ok := x.find(id); ok {
+		return &g.requests[n]
 	}
-	return nil, nil
+	return nil
 }
 
 // change notes that the counts of a request may have to be published.
-func (x *calls) change(id string) {
-	if g, n, ok := x.index(id); ok {
-		g.change(n)
-	}
-}
-
 func (g *generation) change(n uint32) {
 	if r := &g.requests[n]; !r.changed {
 		r.changed = true
@@ -290,9 +276,9 @@ func (g *generation) batch(r *request, number int) (b uint32, ok bool) {
 }
 
 func (x *calls) findBatch(id string, number int) (g *generation, b uint32, ok bool) {
-	g, r := x.find(id)
-	if r != nil {
-		b, ok = g.batch(r, number)
+	g, n, ok := x.find(id)
+	if ok {
+		b, ok = g.batch(&g.requests[n], number)
 	}
 	return g, b, ok
 }
@@ -317,19 +303,16 @@ func (x *calls) close(request string, number int, at time.Time, f fate) {
 	if f == accepted || f == repeated {
 		g.batches[b].accepted = true
 	}
-	spans := slices.Clone(g.spans(b))
-	end, i := at.UnixMilli(), len(spans)-1
-	for i >= 0 && spans[i].begin > end { // a later call
-		i--
+	var last *span
+	for s := range g.spans(b) {
+		if s.begin <= at.UnixMilli() && (last == nil || s.begin > last.begin) {
+			last = s
+		}
 	}
-	switch {
-	case i < 0:
+	if last == nil {
 		return
-	case f == refused:
-		spans = slices.Delete(spans, i, i+1)
-	default:
-		spans[i].endBy(end)
-		spans[i].open = spans[i].open && f != accepted && f != partly
 	}
-	g.setSpans(b, spans)
+	last.endBy(at.UnixMilli())
+	last.refused = f == refused
+	last.open = last.open && f != accepted && f != partly
 }

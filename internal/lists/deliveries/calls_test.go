@@ -223,29 +223,28 @@ func recipients(x *calls) (n int) {
 	return n
 }
 
-// That the limit is near, and that recipients were forgotten, is said once, and how far back rows are still matched.
+// That recipients were forgotten is said, and how far back rows are still matched.
 func TestItIsSaidThatRecipientsAreForgotten(t *testing.T) {
 	inScenario(t, func(s *scenario) {
 		var said []string
 		const limit = maxGeneration + 100
 		s.config.Recipients = limit
-		s.config.Full = func(kept int) { said = append(said, fmt.Sprintf("full %t", kept <= limit)) }
 		s.config.Dropped = func(n int, since time.Time) { said = append(said, fmt.Sprint("dropped ", n, " ", time.Since(since))) }
 		s.restart()
 		fill := func(n int) {
 			for i := range n {
 				add(&s.log.calls, fmt.Sprint(n, ".", i), 1, time.Since(start), time.Since(start), i)
 			}
-			s.log.measure()
+			s.update(s.log)
 		}
 		fill(maxGeneration)
 		time.Sleep(time.Hour)
 		fill(100)
-		if want := []string{"full true"}; !slices.Equal(said, want) || s.log.Held() != limit {
-			t.Errorf("%q, %d held; want %q, %d", said, s.log.Held(), want, limit)
+		if len(said) > 0 || s.log.Held() != limit {
+			t.Errorf("%q, %d held; want none, %d", said, s.log.Held(), limit)
 		}
 		fill(1)
-		if want := []string{"full true", fmt.Sprint("dropped ", maxGeneration, " 0s")}; !slices.Equal(said, want) || s.log.Held() != 101 {
+		if want := []string{fmt.Sprint("dropped ", maxGeneration, " 0s")}; !slices.Equal(said, want) || s.log.Held() != 101 {
 			t.Errorf("%q, %d held; want %q, 101", said, s.log.Held(), want)
 		}
 	})

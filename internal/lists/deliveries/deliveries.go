@@ -52,13 +52,9 @@ type Config struct {
 	ReportAfter time.Duration // when the summary of a request is final in any case
 	Secrets     Secrets
 
-	// Published, if set, is called with the number of events of a status that were stored.
-	Published func(status string, n int)
-	// Matched, if set, is called for each row to publish with the confidence of its match.
-	Matched func(messages.Confidence)
-	// Full, if set, is called when four fifths of Recipients are kept, and Dropped when the oldest were forgotten: rows are
-	// matched to requests since a time.
-	Full    func(kept int)
+	// Published, if set, is called for each event about a row that was stored.
+	Published func(messages.State, messages.Confidence)
+	// Dropped, if set, is called when the oldest recipients were forgotten: rows are matched to requests since a time.
 	Dropped func(recipients int, since time.Time)
 }
 
@@ -68,12 +64,11 @@ type Log struct {
 	clock clock
 	calls calls
 	held  atomic.Int64          // recipients
-	open  map[string]*unsettled // requests with batches of unknown fate
+	open  map[string]*unsettled // requests that ended uncertain
 
-	since     time.Time     // requests were read since then; zero if all were
-	updated   time.Time     // when they were last read; zero if never
-	unmatched []StoredEvent // learned events about requests that are not known yet
-	scanned   time.Time     // when all requests were last scanned
+	since   time.Time // requests were read since then; zero if all were
+	updated time.Time // when they were last read; zero if never
+	scanned time.Time // when all requests were last scanned
 
 	unreadable error // a record has keys of an unknown secret: nothing is published
 }
@@ -92,8 +87,8 @@ func New(c Config) *Log {
 
 // Reset forgets what was read and learned: all is read and learned again.
 func (l *Log) Reset() {
-	l.calls, l.open = calls{max: l.Recipients}, map[string]*unsettled{}
-	l.since, l.updated, l.scanned, l.unmatched = time.Time{}, time.Time{}, time.Time{}, nil
+	l.calls, l.open = calls{max: l.Recipients, dropped: l.Dropped}, map[string]*unsettled{}
+	l.since, l.updated, l.scanned = time.Time{}, time.Time{}, time.Time{}
 }
 
 // Page reads a page of the log.
@@ -124,24 +119,24 @@ func (l *Log) Learn(ctx context.Context) iter.Seq2[sweep.Stored, error] {
 			yield(sweep.Stored{}, err)
 			return
 		}
+		again := false
 		for e, err := range l.Store.Learn(ctx) {
 			if err != nil {
 				yield(sweep.Stored{}, fmt.Errorf("deliveries: learn published events: %w", err))
 				return
 			}
-			if e.Note != "" && !l.note(e) && time.Since(e.At) < time.Hour {
-				l.unmatched = append(l.unmatched, e)
+			if e.Note != "" && !l.note(e) && !again { // of a standby it may be about a call that was made since
+				if err := l.update(ctx); err != nil {
+					yield(sweep.Stored{}, err)
+					return
+				}
+				again = true
+				l.note(e)
 			}
 			open := e.State == messages.Deferred || e.State == messages.Unknown
 			if e.ID != (sweep.ID{}) && !yield(sweep.Stored{ID: e.ID, At: e.At, Open: open}, nil) {
 				return
 			}
-		}
-		if len(l.unmatched) == 0 {
-			return
-		}
-		if err := l.update(ctx); err != nil { // they may be of calls that were made meanwhile
-			yield(sweep.Stored{}, err)
 		}
 	}
 }
@@ -167,20 +162,13 @@ func (l *Log) Publish(ctx context.Context, rows []sweep.Row[mail.Entry]) func() 
 		if events[i] = e; f.in != nil { // a row after it cannot be of the same recipient
 			f.in.take(f.at, r.ID.Key())
 		}
-		if l.Matched != nil {
-			l.Matched(f.Confidence)
-		}
 	}
 	wait := l.store(ctx, events)
 	return func() (int, error) {
 		stored, err := wait()
-		counts := map[messages.State]int{}
 		for _, e := range events[:stored] {
-			counts[e.State]++
-		}
-		for state, n := range counts {
 			if l.Published != nil {
-				l.Published(string(state), n)
+				l.Published(e.State, e.Body.(*messages.DeliveryBody).Match.Confidence)
 			}
 		}
 		return stored, err
@@ -213,7 +201,7 @@ func (l *Log) eventFor(listed sweep.Row[mail.Entry], now time.Time, offset time.
 	}
 	e.ID, body.RequestID = f.request, f.request
 	body.Recipient = rowNote{f.place, f.Confidence == messages.MatchUnique}.String()
-	if _, request := l.calls.find(f.request); request.erased {
+	if l.calls.known(f.request).erased {
 		body.Entry, body.Recipient = json.RawMessage("{}"), ""
 	}
 	return e, f

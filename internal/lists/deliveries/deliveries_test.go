@@ -72,7 +72,7 @@ func TestAllSummariesAreDueAfterOneSweep(t *testing.T) {
 func TestPagesThatAreOnTheirWayAreCountedWhenTheyAreStored(t *testing.T) {
 	inScenario(t, func(s *scenario) {
 		published := 0
-		s.config.Published = func(_ string, n int) { published += n }
+		s.config.Published = func(messages.State, messages.Confidence) { published++ }
 		s.restart()
 		s.sends("r", people("a", 6)...)
 		for _, to := range people("a", 6) {

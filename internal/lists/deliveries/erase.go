@@ -25,7 +25,7 @@ func IDsOf(entry json.RawMessage) (ids []string) {
 
 // erase forgets what is to be reported of a request. Rows of its erased recipients are published without details.
 func (l *Log) erase(id string) {
-	if _, r := l.calls.find(id); r != nil {
+	if r := l.calls.known(id); r != nil {
 		r.erased = true
 	}
 	delete(l.open, id)

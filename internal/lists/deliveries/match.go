@@ -18,7 +18,7 @@ type found struct {
 }
 
 const (
-	// maxSkew is how far the upstream's clock may be off for a match, when it was measured.
+	// maxSkew is how far the upstream's clock may be off when it was measured. Later it may be off by more: see row.skew.
 	maxSkew = int64(2 * time.Second / time.Millisecond)
 	// driftTime is the time in which an unset clock gains or loses one part of it at most: 100 ppm.
 	driftTime = 10_000
@@ -30,29 +30,30 @@ const (
 
 // match returns the call that a row belongs to. A row that was matched before stays where it is.
 //
-//   - exact: the message was accepted during one call, and during no other one even if
-//     the two clocks differ by two seconds. Nothing else proves that a call was accepted.
-//   - unique: there is one possible request, but the message was accepted within two seconds of its call, or
-//     after a call of unknown fate, or at an unknown time, or perhaps in a call of another sender,
-//     whose bounces go to another address, or in one that has another row.
+//   - exact: the message was accepted during one call, and during no other one even if the two clocks differ by the row's
+//     skew: two seconds, and what they may have drifted apart since. Nothing else proves that a call was accepted.
+//   - unique: there is one possible request, but the message was accepted within that skew of its call, or after a call of
+//     unknown fate, or at an unknown time, or perhaps in a call of another sender, whose bounces go to another address, or
+//     in one that has another row.
 //   - ambiguous: there are several possible requests.
 func (x *calls) match(r row) found {
-	if g, h, ok := x.holds(r.id); ok {
-		return foundAt(g, h.recipient, h.exact)
+	for _, g := range slices.Backward(x.generations) {
+		if h, ok := g.rows[r.id]; ok {
+			return foundAt(g, h.recipient, h.exact)
+		}
 	}
 	c := x.candidates(r)
+	if len(c.requests) == 1 {
+		from := c.best.generation.batches[c.best.batch].from
+		exact := c.best.inside && !c.several && (!c.rival || from != 0 && r.from.is(from))
+		return foundAt(c.best.generation, c.best.recipient, exact)
+	}
 	f := found{Match: messages.Match{Confidence: messages.MatchNone}}
 	if len(c.requests) > 1 {
 		f.Confidence, f.Candidates = messages.MatchAmbiguous, c.requests[:min(len(c.requests), maxCandidates)]
 		slices.Sort(f.Candidates)
 	}
-	if len(c.requests) != 1 {
-		return f
-	}
-	best := slices.MinFunc(c.likely, candidate.compare)
-	from := best.generation.batches[best.batch].from
-	exact := best.inside && !c.several && (!c.rival || from != 0 && r.from.is(from))
-	return foundAt(best.generation, best.recipient, exact)
+	return f
 }
 
 func foundAt(g *generation, i uint32, exact bool) found {
@@ -66,10 +67,10 @@ func foundAt(g *generation, i uint32, exact bool) found {
 
 // candidates are the calls that a row can be of.
 type candidates struct {
-	likely   []candidate // that have no other row
-	requests []string    // of these; not all, if there are too many
-	several  bool        // it may have been accepted in a call of another batch, which perhaps has a row
-	rival    bool        // it was accepted near a call of another sender
+	requests []string  // that have no other row; not all, if there are too many
+	best     candidate // of these
+	several  bool      // it may have been accepted in a call of another batch, which perhaps has a row
+	rival    bool      // it was accepted near a call of another sender
 
 	first candidate // that was possible
 }
@@ -81,22 +82,19 @@ type candidate struct {
 	inside     bool // it was accepted during a call of the batch
 }
 
-// compare puts first the batch that the message was accepted during, and recipients in their order.
-func (c candidate) compare(d candidate) int {
+// before puts first the batch that the message was accepted during, and recipients in their order.
+func (c candidate) before(d candidate) bool {
 	if c.inside != d.inside {
-		if c.inside {
-			return -1
-		}
-		return 1
+		return c.inside
 	}
 	number := func(c candidate) int32 { return c.generation.batches[c.batch].number }
-	return cmp.Or(cmp.Compare(number(c), number(d)), cmp.Compare(c.recipient, d.recipient))
+	return cmp.Or(cmp.Compare(number(c), number(d)), cmp.Compare(c.recipient, d.recipient)) < 0
 }
 
 func (x *calls) candidates(r row) (c candidates) {
 	for _, g := range x.generations {
 		for _, address := range r.to.keys() {
-			for i := range g.withAddress(address, r) {
+			for i := range g.near(address, r) {
 				x.steps++
 				if c.add(g, i, r); len(c.requests) > maxCandidates {
 					return c
@@ -110,16 +108,15 @@ func (x *calls) candidates(r row) (c candidates) {
 // add adds a recipient, if a row can be of it.
 func (c *candidates) add(g *generation, i uint32, r row) {
 	n := candidate{generation: g, batch: g.recipients[i].batch, recipient: i}
-	b := &g.batches[n.batch]
-	possible := false
-	for _, s := range g.spans(n.batch) {
+	b, possible := &g.batches[n.batch], false
+	for s := range g.spans(n.batch) {
 		may, inside := s.holds(r)
 		possible, n.inside = possible || may, n.inside || inside
 	}
-	switch other := b.from != 0 && r.from.plain != 0 && !r.from.is(b.from); {
-	case !possible:
+	if !possible || b.replaced {
 		return
-	case other:
+	}
+	if b.from != 0 && r.from.plain != 0 && !r.from.is(b.from) {
 		c.rival = true
 		return
 	}
@@ -130,7 +127,9 @@ func (c *candidates) add(g *generation, i uint32, r row) {
 	if !g.isFree(i, r.id) {
 		return
 	}
-	c.likely = append(c.likely, n)
+	if len(c.requests) == 0 || n.before(c.best) {
+		c.best = n
+	}
 	if id := string(g.id(b.request)); !slices.Contains(c.requests, id) {
 		c.requests = append(c.requests, id)
 	}

@@ -35,22 +35,22 @@ func storedEvent(e messages.Event, at time.Time) StoredEvent {
 
 // note records an event that was stored. It returns false if the event may be about a call that is not known yet.
 func (l *Log) note(e StoredEvent) bool {
+	g, request, known := l.calls.find(e.Request)
 	if e.State == messages.Summary {
-		_, r := l.calls.find(e.Request)
-		if r != nil {
+		if known {
+			r := &g.requests[request]
 			r.note, r.reported, r.final = maphash.String(seed, e.Note), e.At.UnixMilli(), strings.HasSuffix(e.Note, finalSuffix)
 		}
-		return r != nil
+		return known
 	}
 	n, ok := parseNote(e.Request, e.Note)
 	if !ok {
 		return true
 	}
-	found := l.calls.observe(n.place, rowID(e.ID), statusIn(e.State), !n.unsure)
-	if found {
-		l.calls.change(e.Request)
+	if known = l.calls.observe(n.place, rowID(e.ID), statusIn(e.State), !n.unsure); known {
+		g.change(request)
 	}
-	return found
+	return known
 }
 
 // NoteOf identifies the contents of a summary, so that the same is not published twice. It is "" for any other event.

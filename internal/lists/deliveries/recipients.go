@@ -94,26 +94,25 @@ func (g *generation) take(i uint32, row uint64) {
 	}
 }
 
-// holds finds a row that may change.
-func (x *calls) holds(row uint64) (*generation, held, bool) {
-	for _, g := range slices.Backward(x.generations) {
-		if h, ok := g.rows[row]; ok {
-			return g, h, true
-		}
-	}
-	return nil, held{}, false
-}
-
 // isFree reports whether a row can be of a recipient: a call has one row for each, or this is the row that it has.
 func (g *generation) isFree(i uint32, row uint64) bool {
 	r := &g.recipients[i]
-	return r.row == 0 || r.row == short(row) || slices.Contains(g.more[i], short(row)) || 1+len(g.more[i]) < len(g.spans(r.batch))
+	return r.row == 0 || r.row == short(row) || slices.Contains(g.more[i], short(row)) || !g.isFull(i)
 }
 
 // isSettled reports whether a recipient has its rows and gets no other.
 func (g *generation) isSettled(i uint32) bool {
 	r := &g.recipients[i]
-	return r.row != 0 && g.batches[r.batch].accepted && 1+len(g.more[i]) >= len(g.spans(r.batch))
+	return r.row != 0 && g.batches[r.batch].accepted && g.isFull(i)
+}
+
+// isFull reports whether a recipient has a row for each call, if it has one.
+func (g *generation) isFull(i uint32) bool {
+	n := 1 + len(g.more[i])
+	for range g.spans(g.recipients[i].batch) {
+		n--
+	}
+	return n >= 0
 }
 
 // observe records a state of a row to a recipient that was stored; exact: it is certainly of that batch. false: the

@@ -62,7 +62,7 @@ func (l *Log) report(ctx context.Context, events []messages.Event) error {
 func (l *Log) scan(now time.Time) {
 	l.calls.forget(now.Add(-l.window()))
 	for id := range l.open {
-		if _, r := l.calls.find(id); r == nil || now.Sub(time.UnixMilli(r.at)) > l.window() {
+		if r := l.calls.known(id); r == nil || now.Sub(time.UnixMilli(r.at)) > l.window() {
 			delete(l.open, id)
 		}
 	}

@@ -106,8 +106,8 @@ func knownTo(l *Log) known {
 		}
 	}
 	for id, u := range l.open {
-		for n, count := range u.counts {
-			k.Open[messages.BatchID(id, n)] = count
+		for _, b := range u.batches {
+			k.Open[messages.BatchID(id, b.Batch)] = b.Count
 		}
 	}
 	return k

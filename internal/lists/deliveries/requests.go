@@ -55,29 +55,12 @@ func (l *Log) update(ctx context.Context) error {
 		}
 	}
 	l.updated = now
-	l.measure()
-	for _, e := range l.unmatched {
-		l.note(e)
-	}
-	l.unmatched = nil
+	l.held.Store(int64(l.calls.size))
 	return nil
 }
 
 // Held is how many recipients are kept. It is safe for concurrent use.
 func (l *Log) Held() int { return int(l.held.Load()) }
-
-// measure reports how many recipients are kept and what was forgotten.
-func (l *Log) measure() {
-	size := l.calls.size
-	before, nearly := int(l.held.Swap(int64(size))), l.Recipients*4/5
-	if l.Recipients > 0 && size > nearly && before <= nearly && l.Full != nil {
-		l.Full(size)
-	}
-	if n := l.calls.dropped; n > 0 && l.Dropped != nil {
-		l.Dropped(n, l.calls.generations[0].first)
-	}
-	l.calls.dropped = 0
-}
 
 // fact is what is read of an event of the mail consumer: what it does not have is zero.
 type fact struct {
@@ -89,100 +72,99 @@ type fact struct {
 // take records an event of the mail consumer. Without an unreadable one a match can be less certain, but not wrong.
 func (l *Log) take(record Record) {
 	subject := messages.ParseSubject(record.Subject)
-	op, state, id, number := subject.Operation, subject.State, subject.ID, subject.Batch
-	if !messages.IsID(id) {
-		return
-	}
-	if op == messages.Log && state == messages.Sent && number > 0 {
-		var b messages.SentBody
-		if messages.DecodeEvent(record.Body, &b) != nil {
+	op, state, id := subject.Operation, subject.State, subject.ID
+	switch isBatch := subject.Batch > 0; {
+	case !messages.IsID(id):
+	case op == messages.Log && state == messages.Sent && isBatch:
+		l.sent(id, subject.Batch, record.Body)
+	case op == messages.Send && state == messages.Erased:
+		l.erase(id)
+	case op == messages.Send, op == messages.Batch && isBatch && state != messages.Erased:
+		var f fact
+		if messages.DecodeEvent(record.Body, &f) != nil {
 			return
 		}
-		if l.unreadable = l.Secrets.check(id, b); l.unreadable == nil {
-			from, to := b.Parties()
-			c := call{request: id, batch: number, first: b.First, from: from, begin: b.Begin.Time, end: b.Until.Time}
-			if b.Secret != nil {
-				c.secret = uint32(maphash.String(seed, b.Secret.ID))
-			}
-			l.calls.add(c, to)
+		if op == messages.Send && state == messages.Started {
+			l.calls.request(id, f.At.Time)
 		}
-		return
-	}
-	if state == messages.Erased {
-		if op == messages.Send {
-			l.erase(id)
+		g, n, ok := l.calls.find(id)
+		if !ok {
+			return
 		}
+		r := &g.requests[n]
+		if op == messages.Batch {
+			l.ofBatch(r, subject, f)
+		} else if l.ofRequest(r, id, state, f, record.Sequence); state.Final(op) || state == messages.Resolved {
+			g.change(n)
+		}
+		g.last = max(g.last, r.at)
+	}
+}
+
+// sent records a call.
+func (l *Log) sent(id string, number int, body []byte) {
+	var b messages.SentBody
+	if messages.DecodeEvent(body, &b) != nil {
 		return
 	}
-	isBatch, starts := op == messages.Batch && number > 0, op == messages.Send && state == messages.Started
-	g, r := l.calls.find(id)
-	if !isBatch && op != messages.Send || r == nil && !starts {
+	if l.unreadable = l.Secrets.check(id, b); l.unreadable != nil {
 		return
 	}
-	var f fact
-	if messages.DecodeEvent(record.Body, &f) != nil {
+	from, to := b.Parties()
+	c := call{request: id, batch: number, first: b.First, from: from, begin: b.Begin.Time, end: b.Until.Time}
+	if b.Secret != nil {
+		c.secret = uint32(maphash.String(seed, b.Secret.ID))
+	}
+	l.calls.add(c, to)
+}
+
+func (l *Log) ofBatch(r *request, batch messages.Subject, f fact) {
+	if batch.State == messages.Started {
 		return
 	}
+	if r.ended == running {
+		r.accepted += int32(f.Accepted)
+	}
+	l.callEnded(r, batch.ID, batch.Batch, batch.State, f)
+}
+
+func (l *Log) ofRequest(r *request, id string, state messages.State, f fact, sequence uint64) {
+	at := f.At.UnixMilli()
 	switch {
-	case isBatch && state == messages.Started:
-		l.clearFate(id, number)
-	case isBatch:
-		if r.ended == running {
-			r.accepted += int32(f.Accepted)
-		}
-		l.callEnded(id, r, number, state, f)
-	case starts:
-		var n uint32
-		g, n = l.calls.request(id, f.At.Time)
-		r = &g.requests[n]
-		r.opened, r.batches, r.recipients, r.at, r.ended = f.At.UnixMilli(), int32(f.Batches), int32(f.Recipients), f.At.UnixMilli(), running
-		if f.Batches == 1 {
-			l.clearFate(id, 1)
-		}
-	case state == messages.Deferred && r.batches == 1:
+	case state == messages.Started:
+		r.opened, r.at, r.ended, r.recipients, r.single = at, at, running, int32(f.Recipients), f.Batches == 1
+		delete(l.open, id)
+	case state == messages.Deferred && r.single:
 		f.Count = int(r.recipients)
-		l.callEnded(id, r, 1, state, f)
+		l.callEnded(r, id, 1, state, f)
 	case state == messages.Reopened:
-		r.opened, r.at = f.At.UnixMilli(), f.At.UnixMilli()
+		r.opened, r.at = at, at
+		delete(l.open, id)
 	case state == messages.Resolved:
-		l.resolved(id, r, f)
-	case state.Final(op):
-		l.outcome(id, r, state, f, record.Sequence)
-	}
-	g.last = max(g.last, r.at)
-}
-
-func (l *Log) outcome(id string, r *request, state messages.State, f fact, sequence uint64) {
-	r.at, r.accepted, r.recipients, r.ended = f.At.UnixMilli(), int32(f.Accepted), int32(f.Recipients), ended
-	if state == messages.Uncertain {
+		r.ended = ended
+		for _, batch := range f.Evidence.Batches {
+			r.accepted += int32(batch.Count)
+		}
+		delete(l.open, id)
+	case state.Final(messages.Send):
+		r.at, r.ended, r.recipients, r.accepted = at, ended, int32(f.Recipients), int32(f.Accepted)
+		if f.Batches == 1 {
+			f.Count = f.Recipients
+			l.callEnded(r, id, 1, state, f)
+		}
+		if state != messages.Uncertain {
+			return
+		}
 		r.ended = uncertain
-	}
-	if f.Batches == 1 {
-		f.Count = f.Recipients
-		l.callEnded(id, r, 1, state, f)
-	}
-	if u := l.open[id]; u != nil {
-		u.over, u.fingerprint, u.batches = sequence, f.Fingerprint, 0
-		for _, unsettled := range f.Unsettled {
-			if unsettled.State == messages.Uncertain {
-				u.batches++
-			}
-		}
-		if f.UnsettledCount > len(f.Unsettled) {
-			u.batches = -1
+		if l.open[id] = (&unsettled{over: sequence, fingerprint: f.Fingerprint}); f.UnsettledCount <= len(f.Unsettled) {
+			l.open[id].batches = slices.DeleteFunc(f.Unsettled, func(u messages.Unsettled) bool { return u.State != messages.Uncertain })
 		}
 	}
-	l.calls.change(id)
 }
 
-// resolved records that a request is no longer uncertain.
-func (l *Log) resolved(id string, r *request, f fact) {
-	r.ended = ended
-	for _, batch := range f.Evidence.Batches {
-		r.accepted += int32(batch.Count)
-	}
-	delete(l.open, id)
-	l.calls.change(id)
+func (l *Log) callEnded(r *request, id string, number int, state messages.State, f fact) {
+	r.at = max(r.at, f.At.UnixMilli())
+	l.calls.close(id, number, f.At.Time, fateIn(state, f))
 }
 
 // fateIn is what an event says about a batch's last call. AfterUnknown: calls of unknown fate were made before it.
@@ -201,19 +183,4 @@ func fateIn(state messages.State, f fact) fate {
 		return refused
 	}
 	return open
-}
-
-func (l *Log) callEnded(id string, r *request, number int, state messages.State, f fact) {
-	r.at = max(r.at, f.At.UnixMilli())
-	l.calls.close(id, number, f.At.Time, fateIn(state, f))
-	if state != messages.Uncertain {
-		l.clearFate(id, number)
-		return
-	}
-	u := l.open[id]
-	if u == nil {
-		u = &unsettled{counts: map[int]int{}}
-		l.open[id] = u
-	}
-	u.counts[number] = f.Count
 }

@@ -48,11 +48,10 @@ func learnedEvent(id, place string, state messages.State) StoredEvent {
 
 // resolution is what would be published about a request if the log were read up to a time.
 func (s *scenario) resolution(l *Log, id string, through time.Time) (messages.Event, bool) {
-	_, r := l.calls.find(id)
 	if l.open[id] == nil {
 		return messages.Event{}, false
 	}
-	return l.resolution(id, r, l.open[id], time.Now(), through)
+	return l.resolution(id, l.open[id], time.Now(), through)
 }
 
 // counted is the summary that is published for a request; "": none.
@@ -384,7 +383,7 @@ func TestARowIsMatchedInAnySpelling(t *testing.T) {
 func TestAStandbyForgetsOldCalls(t *testing.T) {
 	inScenario(t, func(s *scenario) {
 		warned := 0
-		s.config.Recipients, s.config.Full, s.config.Dropped = 300, func(int) { warned++ }, func(int, time.Time) { warned++ }
+		s.config.Recipients, s.config.Dropped = 300, func(int, time.Time) { warned++ }
 		s.restart()
 		leader := s.log
 		s.restart()

@@ -2,6 +2,7 @@ package deliveries
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -92,4 +93,30 @@ func TestPlainRecordsAreReportedWhereThereIsASecret(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What is known of a batch stays known when it is sent again with keys of another secret.
+func TestABatchThatIsSentAgainUnderAnotherSecretStaysProven(t *testing.T) {
+	inScenario(t, func(s *scenario) {
+		s.config.Secrets.Known = []*messages.RecipientSecret{newSecret, oldSecret}
+		s.restart()
+		s.secret = oldSecret
+		s.loses("r", "ann@example.test", "bob@example.test")
+		s.row("bob@example.test", 500*time.Millisecond, messages.Deferred)
+		s.sweep()
+		time.Sleep(time.Hour)
+		s.secret = newSecret
+		s.started("r", 2, 1)
+		s.calls("r", 1, 0, "ann@example.test", "bob@example.test")
+		s.ends("r", messages.Uncertain, 2, 1, 0, messages.Unsettled{Batch: 1, Count: 2, State: messages.Uncertain})
+		s.sweep()
+		if n := len(s.consumer.resolved); n != 1 {
+			t.Errorf("it is resolved %d times, want once", n)
+		}
+		s.rows[0].state = messages.Delivered
+		s.sweep()
+		if got, want := s.publishedAs("bob@example.test"), []string{"deferred exact r 1.1", "delivered exact r 1.1"}; !slices.Equal(got, want) {
+			t.Errorf("the row is published as %q, want %q", got, want)
+		}
+	})
 }
