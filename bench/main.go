@@ -3,8 +3,8 @@
 //	publish requests ─► server ◄─► contestant ◄─► upstream
 //	                       └── CPU time, memory, events ──► tables, a chart
 //
-// Server, upstream and contestant are separate processes, so that CPU time and memory of each can be measured. It is a
-// module of its own, so that what errand is compared with is not in the programs' go.mod.
+// Server, upstream and contestant are separate processes, so that CPU time and memory of each can be measured, on Linux only. It is
+// a module of its own, so that what errand is compared with is not in the programs' go.mod.
 package main
 
 import "errand/internal/programs"

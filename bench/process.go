@@ -10,9 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
-	"syscall"
 	"time"
 )
 
@@ -116,15 +114,8 @@ func (p *process) logTail() string {
 	return strings.TrimSpace(string(text[max(0, len(text)-2000):]))
 }
 
-// cpu is the CPU time that the child has used so far in seconds, user and system. On Linux it may still run, and its
-// threads are added up; elsewhere it is known only of one that has ended, and 0 before.
+// cpu is the CPU time that the running child has used so far in seconds, user and system, of all its threads.
 func (p *process) cpu() (float64, error) {
-	if p.cmd.ProcessState != nil {
-		return (p.cmd.ProcessState.UserTime() + p.cmd.ProcessState.SystemTime()).Seconds(), nil
-	}
-	if runtime.GOOS != "linux" {
-		return 0, nil
-	}
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", p.cmd.Process.Pid))
 	if err != nil {
 		return 0, err
@@ -147,12 +138,9 @@ func (p *process) cpu() (float64, error) {
 	return time.Duration(sum).Seconds(), nil
 }
 
-// peakMemory is the child's maximum resident memory so far, in bytes; it must be read before the child is stopped. Linux
-// reports it exactly. The value that any Unix reports after the end is at least the parent's.
+// peakMemory is the running child's maximum resident memory so far, in bytes. What the system reports of one that has ended is at
+// least its parent's.
 func (p *process) peakMemory() (int64, error) {
-	if runtime.GOOS != "linux" {
-		return 0, nil
-	}
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
 	if err != nil {
 		return 0, err
@@ -165,16 +153,4 @@ func (p *process) peakMemory() (int64, error) {
 		}
 	}
 	return 0, errors.New("no VmHWM in the process's status")
-}
-
-// maxRSS is the peak memory of an ended child as the system reports it, in bytes.
-func (p *process) maxRSS() int64 {
-	usage, ok := p.cmd.ProcessState.SysUsage().(*syscall.Rusage)
-	if !ok {
-		return 0
-	}
-	if runtime.GOOS == "darwin" {
-		return usage.Maxrss // bytes there, KiB elsewhere
-	}
-	return usage.Maxrss << 10
 }

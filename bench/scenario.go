@@ -163,9 +163,6 @@ func (c scenario) run(ctx context.Context, s *stage, who contestant, prefix stri
 	if err := errors.Join(err, hidden, p.stop(syscall.SIGTERM)); err != nil {
 		return f, err
 	}
-	if peak == 0 {
-		peak = p.maxRSS()
-	}
 	took, err := c.work.verify(ctx, s, who.events)
 	return figures{rate: float64(c.items) / took.Seconds(), cpu: used.contestants, server: used.server, upstream: used.upstream,
 		peak: float64(peak) / 1e6}, err

@@ -12,13 +12,10 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"errand/internal/bus"
 	"errand/internal/programs"
 	"errand/internal/retry"
 	"errand/internal/sandbox"
-	"errand/pkg/messages"
 )
 
 // size measures what a request leaves in NATS: bytes of each stream, and memory of the server.
@@ -157,7 +154,7 @@ func (f *footprint) process(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, 10*time.Minute, errors.New("not done within ten minutes"))
 	defer cancel()
 	for _, program := range f.programs {
-		done := func() (bool, error) { return drained(ctx, f.js) }
+		done := func() (bool, error) { return f.drained(ctx) }
 		if program == "log-poller" {
 			done = func() (bool, error) { return f.reported(ctx) }
 		}
@@ -185,23 +182,15 @@ func until(ctx context.Context, p *process, done func() (bool, error)) error {
 }
 
 // drained reports whether no request is left.
-func drained(ctx context.Context, js jetstream.JetStream) (bool, error) {
-	for _, name := range []string{bus.MandateRequests, bus.MailRequests} {
-		s, err := js.Stream(ctx, name)
-		if err != nil || s.CachedInfo().State.Msgs > 0 {
-			return false, err
-		}
-	}
-	return true, nil
+func (f *footprint) drained(ctx context.Context) (bool, error) {
+	enrollments, err := requests{}.waiting(ctx, f.js)
+	mails, failed := requests{recipients: 1}.waiting(ctx, f.js)
+	return enrollments+mails == 0, errors.Join(err, failed)
 }
 
 // reported reports whether every recipient has its delivery event and every message its summary.
 func (f *footprint) reported(ctx context.Context) (bool, error) {
-	s, err := f.js.Stream(ctx, bus.MailDeliveries)
-	if err != nil {
-		return false, err
-	}
-	info, err := s.Info(ctx, jetstream.WithSubjectFilter(messages.Delivery.Subject(">", "")))
+	info, err := rows{}.info(ctx, f.stage)
 	if err != nil {
 		return false, err
 	}

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
+	"net/http/httptest"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -82,23 +82,13 @@ type log struct {
 
 func (l *log) Run() error {
 	l.newest = time.Now().UTC()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	s := http.Server{Handler: l, ReadHeaderTimeout: 10 * time.Second}
-	served := make(chan error, 1)
-	go func() { served <- s.Serve(listener) }() // ends with Close
-	fmt.Println("http://" + listener.Addr().String())
-	err = answer(func(string) (any, error) {
+	web := httptest.NewServer(l)
+	defer web.Close()
+	fmt.Println(web.URL)
+	return answer(func(string) (any, error) {
 		cpu, err := ownCPU()
 		return called{Calls: l.calls.Load(), CPU: cpu}, err
 	})
-	_ = s.Close()
-	if closed := <-served; !errors.Is(closed, http.ErrServerClosed) {
-		err = errors.Join(err, closed)
-	}
-	return err
 }
 
 func (l *log) ServeHTTP(w http.ResponseWriter, r *http.Request) {
