@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -32,8 +33,9 @@ type readiness struct {
 	checks   []func() string
 	notes    []func() string
 	paused   string // which queues are, and until when
-	standby  bool   // another replica of the poller leads
 	holds    []operationHold
+
+	standby atomic.Bool // another replica of the poller leads
 }
 
 type operationHold struct {
@@ -63,10 +65,15 @@ func (r *readiness) note(says func() string) {
 }
 
 // noted lists what there is to say now.
-func (r *readiness) noted() (out []string) {
+func (r *readiness) noted() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, says := range r.notes {
+	return said(r.notes)
+}
+
+// said is what all of them return but "".
+func said(all []func() string) (out []string) {
+	for _, says := range all {
 		if text := says(); text != "" {
 			out = append(out, text)
 		}
@@ -89,25 +96,14 @@ func (r *readiness) pauses(which string) {
 }
 
 // leads stores whether this replica of a poller leads, or is a standby.
-func (r *readiness) leads(yes bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.standby = !yes
-}
-
-// isStandby reports whether another replica of the poller leads.
-func (r *readiness) isStandby() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.standby
-}
+func (r *readiness) leads(yes bool) { r.standby.Store(!yes) }
 
 // says is what /readyz answers while the program can work.
 func (r *readiness) says() string {
 	lines := append([]string{"ready"}, r.noted()...)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.standby {
+	if r.standby.Load() {
 		lines[0] = "ready, standby: another replica leads"
 	}
 	return strings.TrimSpace(strings.Join(append(lines, r.paused), "\n"))
@@ -138,12 +134,7 @@ func (r *readiness) others() (out []string) {
 	if r.starting != "" {
 		out = append(out, r.starting)
 	}
-	for _, check := range r.checks {
-		if fault := check(); fault != "" {
-			out = append(out, fault)
-		}
-	}
-	return out
+	return append(out, said(r.checks)...)
 }
 
 // listen listens on addr, the value of setting; its error is an *Invalid with a value to set instead.
@@ -237,7 +228,7 @@ func (r *runtime) status() bus.ProgramStatus {
 	host, _ := os.Hostname() // "" says as little as a wrong one
 	s := bus.ProgramStatus{Program: r.name, Host: host, Version: Version(), Started: messages.Time{Time: r.started},
 		Faults: append([]string{}, r.ready.others()...), Holds: []bus.Hold{}, Notes: r.ready.noted(),
-		Duplicates: r.metrics.transactions.twice(), Standby: r.ready.isStandby()}
+		Duplicates: r.metrics.transactions.twice(), Standby: r.ready.standby.Load()}
 	if !r.onDemand { // the next call shows whether it is stored now
 		s.NotStored = map[string]string{}
 		for stream, why := range r.publisher.Faults() {

@@ -242,8 +242,6 @@ func Version() string {
 
 func (m *metrics) ofBuild() {
 	version, revision, goVersion := build()
-	info := prometheus.NewGauge(prometheus.GaugeOpts{Name: "errand_build_info", Help: "1; the labels say what the program was built from.",
-		ConstLabels: prometheus.Labels{"version": version, "revision": revision, "goversion": goVersion}})
-	info.Set(1)
-	m.registry.MustRegister(info)
+	m.gauge("errand_build_info", "1; the labels say what the program was built from.",
+		prometheus.Labels{"version": version, "revision": revision, "goversion": goVersion}, func() float64 { return 1 })
 }

@@ -75,12 +75,15 @@ func (w workers) busyRatio() float64 {
 func (m *metrics) ofRequests(workers workers, operations ...messages.Operation) {
 	m.requests.begin(operations)
 	m.registry.MustRegister(m.requests.all()...)
-	m.registry.MustRegister(m.queues.pending, m.queues.ackPending, m.queues.paused,
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "errand_requests_in_flight",
-			Help: "Requests in flight."}, func() float64 { return float64(workers.inFlight()) }),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "errand_busy_ratio",
-			Help: "Share of the workers, 0 to 1, that are in an upstream call; without those that wait for a retry and those whose call " +
-				"has taken a third of UPSTREAM_TIMEOUT. Scale by this."}, workers.busyRatio))
+	m.registry.MustRegister(m.queues.pending, m.queues.ackPending, m.queues.paused)
+	m.gauge("errand_requests_in_flight", "Requests in flight.", nil, func() float64 { return float64(workers.inFlight()) })
+	m.gauge("errand_busy_ratio", "Share of the workers, 0 to 1, that are in an upstream call; without those that wait for a retry and "+
+		"those whose call has taken a third of UPSTREAM_TIMEOUT. Scale by this.", nil, workers.busyRatio)
+}
+
+// gauge registers a metric whose value is asked for.
+func (m *metrics) gauge(name, help string, labels prometheus.Labels, value func() float64) {
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: labels}, value))
 }
 
 func (m *metrics) ofHold(op messages.Operation, h *hold.Hold) {
@@ -91,31 +94,30 @@ func (m *metrics) ofHold(op messages.Operation, h *hold.Hold) {
 		begun.WithLabelValues(string(cause))
 	}
 	h.Began = func(cause hold.Cause) { begun.WithLabelValues(string(cause)).Inc() }
-	m.registry.MustRegister(begun, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "errand_held", ConstLabels: operation,
-		Help: "1 while no requests of an operation are processed because the upstream is down or refuses the account."},
-		func() float64 { return oneIf(h.Active()) }))
+	m.registry.MustRegister(begun)
+	m.gauge("errand_held", "1 while no requests of an operation are processed because the upstream is down or refuses the account.",
+		operation, func() float64 { return oneIf(h.Active()) })
 }
 
 func (m *metrics) ofDeliveries() {
 	m.calls.WithLabelValues("logs", string(clients.Success))
-	m.registry.MustRegister(m.deliveries, m.matched, m.lag("errand_poll_lag_seconds",
-		"Time since the beginning of the last complete sweep of the sending log, or since the start; it grows during a sweep."))
+	m.registry.MustRegister(m.deliveries, m.matched)
+	m.lag("errand_poll_lag_seconds",
+		"Time since the beginning of the last complete sweep of the sending log, or since the start; it grows during a sweep.")
 }
 
 // ofRecipients registers how many recipients are kept, of how many; a limit of 0 means none.
 func (m *metrics) ofRecipients(kept func() int, limit int) {
-	m.registry.MustRegister(
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "errand_poller_recipients",
-			Help: "Recipients of recent mails that rows of the sending log are matched to."}, func() float64 { return float64(kept()) }),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "errand_poller_recipients_limit",
-			Help: "Maximum of errand_poller_recipients, beyond which the oldest are forgotten; 0 for none."},
-			func() float64 { return float64(limit) }))
+	m.gauge("errand_poller_recipients", "Recipients of recent mails that rows of the sending log are matched to.", nil,
+		func() float64 { return float64(kept()) })
+	m.gauge("errand_poller_recipients_limit", "Maximum of errand_poller_recipients, beyond which the oldest are forgotten; 0 for none.", nil,
+		func() float64 { return float64(limit) })
 }
 
-// lag is the time since what readThrough recorded, or since the start.
-func (m *metrics) lag(name, help string) prometheus.Collector {
+// lag registers the time since what readThrough recorded, or since the start.
+func (m *metrics) lag(name, help string) {
 	began := time.Now()
-	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 {
+	m.gauge(name, help, nil, func() float64 {
 		if nanoseconds := m.readSince.Load(); nanoseconds != 0 {
 			return time.Since(time.Unix(0, nanoseconds)).Seconds()
 		}
@@ -126,8 +128,8 @@ func (m *metrics) lag(name, help string) prometheus.Collector {
 // ofPoller registers whether a poller leads; until it does, it is a standby.
 func (m *metrics) ofPoller(ready *readiness) {
 	ready.leads(false)
-	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "errand_poller_leads",
-		Help: "1 while this replica reads its list and publishes, 0 of a standby."}, func() float64 { return oneIf(!ready.isStandby()) }))
+	m.gauge("errand_poller_leads", "1 while this replica reads its list and publishes, 0 of a standby.", nil,
+		func() float64 { return oneIf(!ready.standby.Load()) })
 }
 
 // readThrough records that a complete sweep began this long ago.
@@ -139,8 +141,8 @@ func (m *metrics) delivered(status messages.State, match messages.Confidence) {
 }
 
 func (m *metrics) ofReadiness(ready *readiness) {
-	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "errand_ready",
-		Help: "1 while the program can work; /readyz says why it cannot."}, func() float64 { return oneIf(len(ready.faults()) == 0) }))
+	m.gauge("errand_ready", "1 while the program can work; /readyz says why it cannot.", nil,
+		func() float64 { return oneIf(len(ready.faults()) == 0) })
 }
 
 func (m *metrics) call(c clients.Call) {
@@ -164,13 +166,16 @@ type queueMetrics struct{ pending, ackPending, paused *prometheus.GaugeVec }
 
 func newQueueMetrics() *queueMetrics {
 	return &queueMetrics{
-		pending: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "errand_queue_pending",
-			Help: "Requests in the queue that were not delivered yet, by operation; every replica reports the same."}, []string{"operation"}),
-		ackPending: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "errand_queue_ack_pending",
-			Help: "Requests of the queue that are in flight or deferred, by operation; every replica reports the same."}, []string{"operation"}),
-		paused: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "errand_queue_paused",
-			Help: "1 while a queue is paused, by operation; every replica reports the same."}, []string{"operation"}),
+		pending: gauges("operation", "errand_queue_pending",
+			"Requests in the queue that were not delivered yet, by operation; every replica reports the same."),
+		ackPending: gauges("operation", "errand_queue_ack_pending",
+			"Requests of the queue that are in flight or deferred, by operation; every replica reports the same."),
+		paused: gauges("operation", "errand_queue_paused", "1 while a queue is paused, by operation; every replica reports the same."),
 	}
+}
+
+func gauges(label, name, help string) *prometheus.GaugeVec {
+	return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{label})
 }
 
 // set stores what the servers just reported; found is nil if they did not answer.
@@ -191,14 +196,11 @@ func (m *queueMetrics) set(found map[string]jetstream.Consumer, of []bus.Queue) 
 type streamMetrics struct{ bytes, maxBytes, replicas, current *prometheus.GaugeVec }
 
 func newStreamMetrics() *streamMetrics {
-	gauge := func(name, help string) *prometheus.GaugeVec {
-		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{"stream"})
-	}
 	return &streamMetrics{
-		bytes:    gauge("errand_stream_bytes", "Bytes that a stream has; every program that uses it reports the same."),
-		maxBytes: gauge("errand_stream_max_bytes", "Bytes beyond which a stream refuses what is published; 0: the stream has no limit."),
-		replicas: gauge("errand_stream_replicas", "Copies that a stream should have."),
-		current: gauge("errand_stream_replicas_current",
+		bytes:    gauges("stream", "errand_stream_bytes", "Bytes that a stream has; every program that uses it reports the same."),
+		maxBytes: gauges("stream", "errand_stream_max_bytes", "Bytes beyond which a stream refuses what is published; 0 for no limit."),
+		replicas: gauges("stream", "errand_stream_replicas", "Copies that a stream should have."),
+		current: gauges("stream", "errand_stream_replicas_current",
 			"Copies of a stream that are up to date; with half of them or fewer it stores nothing."),
 	}
 }
@@ -207,10 +209,8 @@ func newStreamMetrics() *streamMetrics {
 func (m *metrics) ofStreams(names []string, faults func() map[string]error) {
 	m.registry.MustRegister(m.streams.bytes, m.streams.maxBytes, m.streams.replicas, m.streams.current)
 	for _, name := range names {
-		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "errand_stream_fault",
-			ConstLabels: prometheus.Labels{"stream": name},
-			Help:        "1 while a stream does not store what the program writes; /readyz says why."},
-			func() float64 { return oneIf(faults()[name] != nil) }))
+		m.gauge("errand_stream_fault", "1 while a stream does not store what the program writes; /readyz says why.",
+			prometheus.Labels{"stream": name}, func() float64 { return oneIf(faults()[name] != nil) })
 	}
 }
 

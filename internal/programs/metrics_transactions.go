@@ -25,8 +25,8 @@ func newTransactionMetrics() *transactionMetrics {
 	return &transactionMetrics{
 		lookUps: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "errand_lookups_total",
 			Help: "Looks at single enrollments in the transaction list, by what caused them."}, []string{"by"}),
-		late: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "errand_lookups_late_seconds",
-			Help: "How late the last of those looks was; one that is later than the next is due is left out."}, []string{"by"}),
+		late: gauges("by", "errand_lookups_late_seconds",
+			"How late the last of those looks was; one that is later than the next is due is left out."),
 		events: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "errand_transactions_total",
 			Help: "Transaction events published, by kind (application, deduction) and by the confidence of their match to a request."},
 			[]string{"kind", "confidence"}),
@@ -43,8 +43,9 @@ func (m *metrics) ofTransactions() {
 		t.lookUps.WithLabelValues(string(by))
 		t.late.WithLabelValues(string(by))
 	}
-	m.registry.MustRegister(t.lookUps, t.late, t.events, t.duplicates, m.lag("errand_transactions_lag_seconds",
-		"Time since the beginning of the last complete look at the transaction list, or since the start; it grows during a look."))
+	m.registry.MustRegister(t.lookUps, t.late, t.events, t.duplicates)
+	m.lag("errand_transactions_lag_seconds",
+		"Time since the beginning of the last complete look at the transaction list, or since the start; it grows during a look.")
 }
 
 func (t *transactionMetrics) published(kind messages.TransactionKind, c messages.Confidence) {
