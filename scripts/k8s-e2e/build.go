@@ -71,7 +71,6 @@ func (b *build) check() error {
 // place has the directories that every command uses.
 type place struct {
 	Cache string `env:"ERRAND_K8S_CACHE" type:"path" placeholder:"DIR" help:"For binaries and a cluster; default: the user's cache."`
-	Bin   string `type:"existingdir" placeholder:"DIR" help:"Use these binaries instead of building them."`
 }
 
 // cache is the directory of everything that this program keeps.
@@ -138,9 +137,6 @@ func missing(bin string, names ...string) (out []string) {
 
 // binaries returns the directory of the binaries, after it has built what is missing.
 func (p *place) binaries(ctx context.Context) (string, error) {
-	if p.Bin != "" {
-		return p.Bin, nil
-	}
 	dir, err := p.binaryDir()
 	if err != nil {
 		return "", err

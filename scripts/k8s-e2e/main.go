@@ -7,7 +7,6 @@
 //	build     build the binaries, once, into the user's cache
 //	validate  with etcd and kube-apiserver only: does the API accept every overlay and component?
 //	prove     deploy the sandbox overlay, break things, check what was really done
-//	up, down  start the same cluster and keep it; remove what a killed run left
 package main
 
 import "errand/internal/programs"
@@ -21,7 +20,5 @@ type cli struct {
 	Prove    prove    `cmd:"" default:"withargs" help:"Deploy the sandbox overlay and try to break it. Needs root, or --kubeconfig."`
 	Validate validate `cmd:"" help:"Ask a real API server whether it accepts every overlay and component. Needs no root."`
 	Build    build    `cmd:"" help:"Build Kubernetes, KEDA, CoreDNS and nats-server from source, once."`
-	Up       up       `cmd:"" help:"Start the cluster with the sandbox overlay and keep it until Ctrl-C."`
-	Down     down     `cmd:"" help:"Stop a running test, and remove what a killed one left."`
 	Inside   inside   `cmd:"" hidden:"" help:"The part that runs in the namespaces."`
 }

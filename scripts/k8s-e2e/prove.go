@@ -24,18 +24,6 @@ type prove struct {
 	Only   []string `placeholder:"NAME" help:"Only these assertions, by name; the table at the end of a run has the names."`
 }
 
-// up is the command that keeps the cluster.
-type up struct {
-	place
-	Images string `type:"existingdir" placeholder:"DIR" help:"Use the image archives in this directory instead of building them."`
-}
-
-// run is the directory of the running cluster.
-func (p *place) run() (string, error) {
-	cache, err := p.cache()
-	return filepath.Join(cache, "run"), err
-}
-
 // Run runs the assertions in a cluster.
 func (p *prove) Run(ctx context.Context) error {
 	for _, name := range p.Only {
@@ -50,7 +38,7 @@ func (p *prove) Run(ctx context.Context) error {
 	case p.theirs != (theirs{}):
 		return &programs.Invalid{Variable: "--kubeconfig", Problem: "is missing: --context, --load and --kill are for its cluster"}
 	default:
-		err = p.runEnclosed(ctx, p.Images, "--only="+strings.Join(p.Only, ","))
+		err = p.runEnclosed(ctx)
 	}
 	if ctx.Err() != nil {
 		return errors.New("interrupted: nothing is proven") // not exit status 0, as after a signal otherwise
@@ -58,11 +46,8 @@ func (p *prove) Run(ctx context.Context) error {
 	return err
 }
 
-// Run keeps the cluster until ctx ends.
-func (u *up) Run(ctx context.Context) error { return u.runEnclosed(ctx, u.Images, "--stay") }
-
 // runEnclosed prepares what a cluster needs and starts it in its own namespaces.
-func (p *place) runEnclosed(ctx context.Context, images string, args ...string) error {
+func (p *prove) runEnclosed(ctx context.Context) error {
 	if err := installed("etcd", "containerd", "containerd-shim-runc-v2", "ctr", "runc", "ip", "nft", "/usr/lib/cni/ptp"); err != nil {
 		return err
 	}
@@ -78,7 +63,7 @@ func (p *place) runEnclosed(ctx context.Context, images string, args ...string) 
 	if err != nil {
 		return err
 	}
-	run, err := p.run()
+	cache, err := p.cache()
 	if err != nil {
 		return err
 	}
@@ -86,12 +71,13 @@ func (p *place) runEnclosed(ctx context.Context, images string, args ...string) 
 	if err != nil {
 		return err
 	}
+	images := p.Images
 	if images == "" {
-		if images, err = localArchives(ctx, root, bin, filepath.Dir(run)); err != nil {
+		if images, err = localArchives(ctx, root, bin, cache); err != nil {
 			return err
 		}
 	}
-	return runInNamespaces(ctx, run, append([]string{"--bin=" + bin, "--tree=" + root, "--images=" + images}, args...)...)
+	return runInNamespaces(ctx, filepath.Join(cache, "run"), "--bin="+bin, "--tree="+root, "--images="+images, "--only="+strings.Join(p.Only, ","))
 }
 
 // inside is the command that runs in the namespaces, as their first process.
@@ -101,24 +87,16 @@ type inside struct {
 	Tree   string   `required:""`
 	Images string   `required:""`
 	Only   []string `help:"Assertions."`
-	Stay   bool     `help:"Keep the cluster instead."`
 }
 
-// Run starts the cluster and runs the assertions, or keeps it.
+// Run starts the cluster and runs the assertions.
 func (i *inside) Run(ctx context.Context) error {
-	host, err := os.Readlink("/proc/self") // the process id outside, before /proc is replaced
-	if err != nil {
-		return err
-	}
 	w := &world{tree: i.Tree, progress: progress{time.Now()}, notProven: notProvenHere}
 	c, err := i.start(ctx, w.progress)
 	if err != nil {
 		return err
 	}
 	w.cluster = c
-	if i.Stay {
-		return i.stay(ctx, w, host, c.config("admin"))
-	}
 	return w.prove(ctx, i.Only)
 }
 
@@ -145,22 +123,6 @@ func (i *inside) start(ctx context.Context, p progress) (*local, error) {
 	}
 	p.logf("KEDA ready")
 	return c, nil
-}
-
-// stay deploys, and prints how to get a shell in the cluster.
-func (i *inside) stay(ctx context.Context, w *world, host, kubeconfig string) error {
-	if _, err := w.apply(ctx, "sandbox"); err != nil {
-		return err
-	}
-	fmt.Printf(`
-The cluster runs in its own namespaces. For a shell in it, as root:
-
-    nsenter --target %s --mount --net --pid env KUBECONFIG=%s PATH=%s:$PATH bash
-
-Ctrl-C here, or `+"`go run -C scripts/k8s-e2e . down`"+`, stops and removes it.
-`, host, kubeconfig, i.Bin)
-	<-ctx.Done()
-	return nil
 }
 
 // assertion is one thing that is proven.

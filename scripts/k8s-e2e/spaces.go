@@ -44,7 +44,7 @@ func runInNamespaces(ctx context.Context, run string, args ...string) error {
 	cmd.WaitDelay = 10 * time.Second
 	err = cmd.Run()
 	if _, failed := errors.AsType[*exec.ExitError](err); failed {
-		// It has printed why. The logs stay for analysis; the next run or `down` removes them.
+		// It has printed why. The logs stay for analysis; the next run removes them.
 		fmt.Fprintln(os.Stderr, "logs of the programs:", filepath.Join(run, "logs"))
 		return errors.Join(errors.New("it failed, see above"), removeCgroups())
 	}
@@ -60,7 +60,7 @@ func acquireLock() (*os.File, error) {
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		pid, _ := io.ReadAll(lock) // only for the error
 		lock.Close()
-		return nil, fmt.Errorf("another test is running, process %s; `go run -C scripts/k8s-e2e . down` stops it", pid)
+		return nil, fmt.Errorf("another test is running, process %s; SIGTERM stops it", pid)
 	}
 	if err := lock.Truncate(0); err != nil {
 		return nil, err
@@ -71,40 +71,6 @@ func acquireLock() (*os.File, error) {
 
 // cleanUp removes what a run leaves.
 func cleanUp(run string) error { return errors.Join(removeCgroups(), os.RemoveAll(run)) }
-
-// down is the command that stops a run and cleans up.
-type down struct {
-	place
-}
-
-// Run stops a running test and removes what is left.
-func (d *down) Run(ctx context.Context) error {
-	run, err := d.run()
-	if err != nil {
-		return err
-	}
-	if os.Geteuid() != 0 {
-		return errors.New("a cluster belongs to root: run it with sudo")
-	}
-	pid, err := os.ReadFile(lockFile)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	var lock *os.File
-	err = until(ctx, 30*time.Second, func(context.Context) (err error) {
-		if lock, err = acquireLock(); err != nil {
-			if n, bad := strconv.Atoi(string(pid)); bad == nil {
-				_ = syscall.Kill(n, syscall.SIGTERM) // it may have ended meanwhile
-			}
-		}
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	defer lock.Close()
-	return errors.Join(cleanUp(run), os.Remove(lockFile))
-}
 
 // hierarchies returns the directories of control groups: one of version 2, or several of version 1.
 func hierarchies() ([]string, error) {
