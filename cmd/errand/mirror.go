@@ -20,9 +20,7 @@ type mirror struct {
 	MaxAge   *time.Duration `env:"MIRROR_MAX_AGE" placeholder:"720h" help:"How long events are kept here. Default for a new stream: 720h."`
 	MaxBytes *size          `env:"MIRROR_MAX_BYTES" placeholder:"10G" help:"Size of each stream, or none; default: equal shares."`
 
-	DryRun bool `env:"MIRROR_DRY_RUN" help:"Only show what would change."`
-	Yes    bool `env:"MIRROR_YES" short:"y" help:"Do not ask for confirmation. Without a terminal there is no question."`
-	Force  bool `env:"MIRROR_FORCE" help:"Also make changes that may drop messages."`
+	consent `embed:"" envprefix:"MIRROR_"`
 }
 
 func (*mirror) Help() string {
@@ -65,7 +63,7 @@ func (m *mirror) Run(ctx context.Context, c console) error {
 	if err != nil {
 		return b.unanswered(err)
 	}
-	return carryOut(ctx, c, plan, consent{dryRun: m.DryRun, yes: m.Yes, force: m.Force})
+	return m.carryOut(ctx, c, plan)
 }
 
 // limits returns the given limits. The error is an *programs.Invalid.

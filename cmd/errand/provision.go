@@ -27,9 +27,7 @@ type provision struct {
 	Reader []string `env:"PROVISION_READER" placeholder:"NAME" help:"Also serve this reader's account; see errand mirror --help."`
 
 	Missing bool `env:"PROVISION_MISSING" help:"Only create what is missing; change nothing that exists."`
-	DryRun  bool `env:"PROVISION_DRY_RUN" help:"Only show what would change."`
-	Yes     bool `env:"PROVISION_YES" short:"y" help:"Do not ask for confirmation. Without a terminal there is no question."`
-	Force   bool `env:"PROVISION_FORCE" help:"Also make changes that may drop messages or stop programs."`
+	consent `embed:"" envprefix:"PROVISION_"`
 }
 
 func (*provision) Help() string {
@@ -82,7 +80,7 @@ func (p *provision) Run(ctx context.Context, c console) error {
 			name+" is created again although there are requests: it knows nothing of earlier runs, so a request that waits or is published again "+
 				"runs again. Before the programs start again, see docs/on-call/disaster.md"))
 	}
-	return carryOut(ctx, c, plan, consent{dryRun: p.DryRun, yes: p.Yes, force: p.Force})
+	return p.carryOut(ctx, c, plan)
 }
 
 // onlyMissing drops changes to what exists, and names them.
@@ -101,30 +99,32 @@ func onlyMissing(c console, plan []bus.Change) []bus.Change {
 }
 
 // consent is a person's consent to changes.
-type consent struct{ dryRun, yes, force bool }
+type consent struct {
+	DryRun bool `env:"DRY_RUN" help:"Only show what would change."`
+	Yes    bool `env:"YES" short:"y" help:"Do not ask for confirmation. Without a terminal there is no question."`
+	Force  bool `env:"FORCE" help:"Also make changes that may drop messages or stop programs."`
+}
 
 // carryOut shows a plan and applies it with consent.
-func carryOut(ctx context.Context, c console, plan []bus.Change, given consent) error {
+func (given consent) carryOut(ctx context.Context, c console, plan []bus.Change) error {
 	if len(plan) == 0 {
 		fmt.Fprintln(c.out, "nothing to change")
 		return nil
 	}
 	destructive := showPlan(c, plan)
 	switch {
-	case given.dryRun && destructive && !given.force:
+	case given.DryRun && destructive && !given.Force:
 		fmt.Fprintln(c.out, "\nnothing was changed (--dry-run); the changes need --force")
 		return nil
-	case given.dryRun:
+	case given.DryRun:
 		fmt.Fprintln(c.out, "\nnothing was changed (--dry-run)")
 		return nil
-	case c.interactive && !given.yes && (!destructive || given.force):
-		if !confirmed(c) {
-			fmt.Fprintln(c.out, "nothing was changed")
-			return nil
-		}
+	case c.interactive && !given.Yes && (!destructive || given.Force) && !confirmed(c):
+		fmt.Fprintln(c.out, "nothing was changed")
+		return nil
 	}
 	fmt.Fprintln(c.out)
-	return bus.Apply(ctx, plan, given.force, func(change bus.Change) {
+	return bus.Apply(ctx, plan, given.Force, func(change bus.Change) {
 		done := "updated"
 		if change.Create {
 			done = "created"

@@ -72,7 +72,7 @@ func (d *deadRedrive) Run(ctx context.Context, c console) error {
 	}
 	return d.connected(ctx, "redrive", c, func(person act.Person) error {
 		requests := person.Requests()
-		letters, err := requests.Letters(ctx, d.Names, q, time.Now())
+		letters, err := requests.Letters(ctx, d.Names, q)
 		if err != nil {
 			return err
 		}

@@ -24,7 +24,7 @@ func (b *bubble) ann() deeds.Requests {
 func (b *bubble) redrive(id string, accept ...string) deeds.Redriven {
 	b.t.Helper()
 	ann := b.ann()
-	letters, err := ann.Letters(b.t.Context(), []string{id}, inspect.Query{}, time.Now())
+	letters, err := ann.Letters(b.t.Context(), []string{id}, inspect.Query{})
 	must(b.t, err)
 	items, err := ann.Plan(b.t.Context(), letters)
 	fatalIf(b.t, err != nil || len(items) != 1, "the plan: %v %v", items, err)

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"errand/internal/programs"
+
 	"github.com/alecthomas/kong"
 	"github.com/rs/zerolog"
 )
@@ -97,7 +99,7 @@ func TestSettingsThatWouldLetEverybodyInAreRefusedByName(t *testing.T) {
 		c := local()
 		test.change(&c)
 		_, err := New(c, zerolog.Nop())
-		if invalid, ok := errors.AsType[*Invalid](err); !ok || invalid.Variable != test.variable {
+		if invalid, ok := errors.AsType[*programs.Invalid](err); !ok || invalid.Variable != test.variable {
 			t.Errorf("%s: got error %v, want one that names %s", test.what, err, test.variable)
 		}
 	}

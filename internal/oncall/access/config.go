@@ -21,6 +21,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"errand/internal/programs"
 )
 
 // The kinds of login.
@@ -50,33 +52,32 @@ type Groups struct {
 	Act    []string `name:"act-groups" env:"CONSOLE_ACT_GROUPS" placeholder:"GROUP" help:"Groups that may also redrive, cancel, pause, erase."`
 }
 
-// Invalid is a wrong setting: it names the variable and says what would break.
-type Invalid struct{ Variable, Problem string }
+func invalid(variable, problem string) error {
+	return &programs.Invalid{Variable: variable, Problem: problem}
+}
 
-func (e *Invalid) Error() string { return e.Variable + ": " + e.Problem }
-
-// Validate returns an *Invalid for the first wrong setting, above all for one that would authorize everyone.
+// Validate returns a *programs.Invalid for the first wrong setting, above all for one that would authorize everyone.
 func (c *Config) Validate() error {
 	if err := c.validateAddr(); err != nil {
 		return err
 	}
 	for _, role := range c.Roles {
 		if !slices.Contains(allRoles, Role(role)) {
-			return &Invalid{"CONSOLE_ROLES", fmt.Sprintf("must be read, reveal or act, got %q", role)}
+			return invalid("CONSOLE_ROLES", fmt.Sprintf("must be read, reveal or act, got %q", role))
 		}
 	}
 	if !slices.Contains(c.Roles, string(Read)) {
-		return &Invalid{"CONSOLE_ROLES", "must include read: nobody could open a page"}
+		return invalid("CONSOLE_ROLES", "must include read: nobody could open a page")
 	}
 	if c.MaxAge < time.Minute || c.MaxAge > 12*time.Hour {
-		return &Invalid{"CONSOLE_SESSION", "must be 1m to 12h: users who leave a group keep its role that long"}
+		return invalid("CONSOLE_SESSION", "must be 1m to 12h: users who leave a group keep its role that long")
 	}
 	if c.Login == loginNone {
 		return c.validateNone()
 	}
 	if c.Groups.empty() {
-		return &Invalid{"CONSOLE_READ_GROUPS",
-			"must name a group, here or in CONSOLE_REVEAL_GROUPS or CONSOLE_ACT_GROUPS: only members are authorized"}
+		return invalid("CONSOLE_READ_GROUPS",
+			"must name a group, here or in CONSOLE_REVEAL_GROUPS or CONSOLE_ACT_GROUPS: only members are authorized")
 	}
 	if err := c.validateURL(); err != nil {
 		return err
@@ -91,7 +92,7 @@ func (c *Config) Validate() error {
 func (c *Config) validateAddr() error {
 	host, _, err := net.SplitHostPort(c.Addr)
 	if err != nil {
-		return &Invalid{"CONSOLE_ADDR", "must be an address with a port, such as 127.0.0.1:8088"}
+		return invalid("CONSOLE_ADDR", "must be an address with a port, such as 127.0.0.1:8088")
 	}
 	if c.Login == loginNone && !isLoopback(host) {
 		return errReachable(c.Addr)
@@ -102,16 +103,16 @@ func (c *Config) validateAddr() error {
 // validateNone refuses settings for a login if there is none: somebody believes there is one.
 func (c *Config) validateNone() error {
 	if !c.Groups.empty() {
-		return &Invalid{"CONSOLE_LOGIN", "must be proxy or oidc if groups are set: nobody would have to be a member"}
+		return invalid("CONSOLE_LOGIN", "must be proxy or oidc if groups are set: nobody would have to be a member")
 	}
 	if len(c.Proxy.Peers) > 0 {
-		return &Invalid{"CONSOLE_LOGIN", "must be proxy if CONSOLE_PROXY_PEERS is set: the proxy's users would be ignored"}
+		return invalid("CONSOLE_LOGIN", "must be proxy if CONSOLE_PROXY_PEERS is set: the proxy's users would be ignored")
 	}
 	if c.OIDC.Issuer != "" {
-		return &Invalid{"CONSOLE_LOGIN", "must be oidc if CONSOLE_OIDC_ISSUER is set: nobody would have to log in there"}
+		return invalid("CONSOLE_LOGIN", "must be oidc if CONSOLE_OIDC_ISSUER is set: nobody would have to log in there")
 	}
 	if _, err := userName(c.User); err != nil {
-		return &Invalid{"CONSOLE_USER", err.Error()}
+		return invalid("CONSOLE_USER", err.Error())
 	}
 	return nil
 }
@@ -119,10 +120,10 @@ func (c *Config) validateNone() error {
 func (c *Config) validateURL() error {
 	u, err := url.Parse(c.URL)
 	if err != nil || u.Host == "" || u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
-		return &Invalid{"CONSOLE_URL", "must be the address for browsers, without a path, such as https://errand.example.com"}
+		return invalid("CONSOLE_URL", "must be the address for browsers, without a path, such as https://errand.example.com")
 	}
 	if u.Scheme != "https" && (u.Scheme != "http" || !isLoopback(u.Hostname())) {
-		return &Invalid{"CONSOLE_URL", "must begin with https: sessions and personal data would travel in the clear"}
+		return invalid("CONSOLE_URL", "must begin with https: sessions and personal data would travel in the clear")
 	}
 	return nil
 }
@@ -130,11 +131,11 @@ func (c *Config) validateURL() error {
 // origin is CONSOLE_URL as browsers name it in Origin.
 func (c *Config) origin() string { return strings.TrimRight(strings.ToLower(c.URL), "/") }
 
-// Listen listens on the address. Without a login it returns an *Invalid if other machines can reach it.
+// Listen listens on the address. Without a login it returns a *programs.Invalid if other machines can reach it.
 func (c *Config) Listen(ctx context.Context) (net.Listener, error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", c.Addr)
 	if err != nil {
-		return nil, &Invalid{"CONSOLE_ADDR", err.Error()}
+		return nil, invalid("CONSOLE_ADDR", err.Error())
 	}
 	if host, _, err := net.SplitHostPort(listener.Addr().String()); c.Login == loginNone && (err != nil || !isLoopback(host)) {
 		_ = listener.Close() // nobody was served
@@ -144,7 +145,7 @@ func (c *Config) Listen(ctx context.Context) (net.Listener, error) {
 }
 
 func errReachable(addr string) error {
-	return &Invalid{"CONSOLE_ADDR", addr + " can be reached from other machines without a login: use 127.0.0.1, or set CONSOLE_LOGIN"}
+	return invalid("CONSOLE_ADDR", addr+" can be reached from other machines without a login: use 127.0.0.1, or set CONSOLE_LOGIN")
 }
 
 // isLoopback reports whether a host is a loopback address. A name other than localhost is not: it resolves elsewhere.

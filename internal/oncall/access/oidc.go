@@ -43,15 +43,15 @@ func (o OIDC) validate() error {
 	u, err := url.Parse(o.Issuer)
 	switch {
 	case err != nil || u.Host == "" || u.User != nil || u.Scheme != "https" && (u.Scheme != "http" || !isLoopback(u.Hostname())):
-		return &Invalid{"CONSOLE_OIDC_ISSUER", "must be the issuer's https:// address, such as https://login.example.com/realms/staff"}
+		return invalid("CONSOLE_OIDC_ISSUER", "must be the issuer's https:// address, such as https://login.example.com/realms/staff")
 	case o.ClientID == "":
-		return &Invalid{"CONSOLE_OIDC_CLIENT_ID", "must name the client that is registered at the issuer"}
+		return invalid("CONSOLE_OIDC_CLIENT_ID", "must name the client that is registered at the issuer")
 	case o.ClientSecret != "" && o.ClientSecretFile != "":
-		return &Invalid{"CONSOLE_OIDC_CLIENT_SECRET", "must not be set together with CONSOLE_OIDC_CLIENT_SECRET_FILE"}
+		return invalid("CONSOLE_OIDC_CLIENT_SECRET", "must not be set together with CONSOLE_OIDC_CLIENT_SECRET_FILE")
 	case o.UserClaim == "":
-		return &Invalid{"CONSOLE_OIDC_USER_CLAIM", "must name a claim, such as email"}
+		return invalid("CONSOLE_OIDC_USER_CLAIM", "must name a claim, such as email")
 	case o.GroupsClaim == "":
-		return &Invalid{"CONSOLE_OIDC_GROUPS_CLAIM", "must name a claim, such as groups"}
+		return invalid("CONSOLE_OIDC_GROUPS_CLAIM", "must name a claim, such as groups")
 	}
 	_, err = o.secret()
 	return err
@@ -63,7 +63,7 @@ func (o OIDC) secret() (string, error) {
 	}
 	text, err := keyfile.Read(o.ClientSecretFile)
 	if err != nil {
-		return "", &Invalid{"CONSOLE_OIDC_CLIENT_SECRET_FILE", err.Error()}
+		return "", invalid("CONSOLE_OIDC_CLIENT_SECRET_FILE", err.Error())
 	}
 	return text, nil
 }

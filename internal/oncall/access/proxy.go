@@ -17,24 +17,24 @@ type Proxy struct {
 
 func (p Proxy) validate() error {
 	if len(p.Peers) == 0 {
-		return &Invalid{"CONSOLE_PROXY_PEERS", "must name the proxy's addresses: otherwise anyone could claim to be anyone"}
+		return invalid("CONSOLE_PROXY_PEERS", "must name the proxy's addresses: otherwise anyone could claim to be anyone")
 	}
 	for _, peer := range p.Peers {
 		prefix, err := parsePeer(peer)
 		if err != nil {
-			return &Invalid{"CONSOLE_PROXY_PEERS", fmt.Sprintf("must be addresses or ranges such as 10.1.2.0/24, got %q", peer)}
+			return invalid("CONSOLE_PROXY_PEERS", fmt.Sprintf("must be addresses or ranges such as 10.1.2.0/24, got %q", peer))
 		}
 		if prefix.Bits() == 0 {
-			return &Invalid{"CONSOLE_PROXY_PEERS", "must not be every address: anyone could claim to be anyone, got " + peer}
+			return invalid("CONSOLE_PROXY_PEERS", "must not be every address: anyone could claim to be anyone, got "+peer)
 		}
 	}
 	for variable, header := range map[string]string{"CONSOLE_PROXY_USER_HEADER": p.UserHeader, "CONSOLE_PROXY_GROUPS_HEADER": p.GroupsHeader} {
 		if header == "" || strings.ContainsFunc(header, func(r rune) bool { return r != '-' && r != '_' && !isAlphanumeric(r) }) {
-			return &Invalid{variable, fmt.Sprintf("is not a valid header name: %q", header)}
+			return invalid(variable, fmt.Sprintf("is not a valid header name: %q", header))
 		}
 	}
 	if strings.EqualFold(p.UserHeader, p.GroupsHeader) {
-		return &Invalid{"CONSOLE_PROXY_GROUPS_HEADER", "must differ from CONSOLE_PROXY_USER_HEADER"}
+		return invalid("CONSOLE_PROXY_GROUPS_HEADER", "must differ from CONSOLE_PROXY_USER_HEADER")
 	}
 	return nil
 }

@@ -160,18 +160,7 @@ func subjectOf(verb, actor, target string) string {
 }
 
 // subjectToken is a name as one token of a subject: ann@example.com is ann@example%2Ecom. nameOf returns the name.
-func subjectToken(name string) string {
-	var b strings.Builder
-	for i := range len(name) {
-		switch c := name[i]; {
-		case c >= '0' && c <= '9', c >= 'A' && c <= 'Z', c >= 'a' && c <= 'z', strings.IndexByte("_-@+=", c) >= 0:
-			b.WriteByte(c)
-		default:
-			fmt.Fprintf(&b, "%%%02X", c)
-		}
-	}
-	return b.String()
-}
+func subjectToken(name string) string { return strings.ReplaceAll(url.PathEscape(name), ".", "%2E") }
 
 func nameOf(token string) string {
 	if name, err := url.PathUnescape(token); err == nil {

@@ -62,10 +62,10 @@ func TestANumberThatNamesTwoDeadLettersNamesNone(t *testing.T) {
 	sequence := fmt.Sprint(d.plan("other")[0].Sequence)
 	d.ended(messages.Send, sequence, mail, messages.Uncertain,
 		`,"batches":1,"unsettled":[{"batch":1,"state":"uncertain"}],"unsettled_count":1`)
-	if letters, err := d.Letters(t.Context(), []string{sequence}, inspect.Query{}, time.Now()); err == nil {
+	if letters, err := d.Letters(t.Context(), []string{sequence}, inspect.Query{}); err == nil {
 		t.Errorf("%s: %+v, want that it is refused", sequence, letters)
 	}
-	if letters, err := d.Letters(t.Context(), []string{"seq:" + sequence}, inspect.Query{}, time.Now()); err != nil || len(letters) != 1 ||
+	if letters, err := d.Letters(t.Context(), []string{"seq:" + sequence}, inspect.Query{}); err != nil || len(letters) != 1 ||
 		letters[0].RequestID != "other" {
 		t.Errorf("seq:%s: %+v, %v", sequence, letters, err)
 	}

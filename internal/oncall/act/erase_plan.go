@@ -45,7 +45,7 @@ const rowsCome = 6 * 24 * time.Hour
 // ErasureOf is what is stored of a request. Errors: ErrNothingDone when nothing is.
 func ErasureOf(ctx context.Context, r inspect.Reader, op messages.Operation, id string, now time.Time) (e Erasure, err error) {
 	e = Erasure{RequestID: id, Operation: op, subjects: map[string][]string{}}
-	if !nameable(id) {
+	if !messages.IsID(id) {
 		return e, fmt.Errorf("%w: %q is not a valid request id", ErrNothingDone, id)
 	}
 	last, there, err := bus.Last(ctx, r.Conn, bus.EventsOf(op), op.Filter(id))

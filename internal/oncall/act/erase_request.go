@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -171,6 +170,3 @@ func (p Person) remove(ctx context.Context, stream string, sequence uint64) erro
 	}
 	return nil
 }
-
-// nameable reports whether a text can be the id in a subject.
-func nameable(id string) bool { return id != "" && !strings.ContainsAny(id, "*>. \t\r\n") }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -108,7 +107,7 @@ func (r Requests) Plan(ctx context.Context, letters []inspect.DeadLetter) ([]Ite
 }
 
 // Letters returns the newest dead letter of each request: of the named ones, as in Consent, or else of a query's.
-func (r Requests) Letters(ctx context.Context, names []string, q inspect.Query, now time.Time) (letters []inspect.DeadLetter, err error) {
+func (r Requests) Letters(ctx context.Context, names []string, q inspect.Query) (letters []inspect.DeadLetter, err error) {
 	if len(names) == 0 {
 		letters, err = r.Reader.DeadLetters(ctx, q)
 	}

@@ -89,7 +89,7 @@ func (d deadLetters) letter(op messages.Operation, id, contents string, of uint6
 
 func (d deadLetters) plan(names ...string) []act.Item {
 	d.t.Helper()
-	letters, err := d.Letters(d.t.Context(), names, inspect.Query{}, time.Now())
+	letters, err := d.Letters(d.t.Context(), names, inspect.Query{})
 	d.must(err)
 	items, err := d.Plan(d.t.Context(), letters)
 	d.must(err)
@@ -192,7 +192,7 @@ func TestAPlanKnowsWhatHasGoneOn(t *testing.T) {
 		"opened":    {"reopened", print + `,"by":"ben","why":"x"`, "reopened"},
 	} {
 		d.ended(messages.Enroll, id, e, messages.Uncertain, `,"reason":"no_answer"`)
-		letters, err := d.Letters(t.Context(), []string{id}, inspect.Query{}, time.Now())
+		letters, err := d.Letters(t.Context(), []string{id}, inspect.Query{})
 		d.must(err)
 		after(id, c.state, c.fields)
 		items, err := d.Plan(t.Context(), letters)
@@ -202,7 +202,7 @@ func TestAPlanKnowsWhatHasGoneOn(t *testing.T) {
 		}
 	}
 	d.letter(messages.Enroll, "expired", e, 7)
-	letters, err := d.Letters(t.Context(), nil, inspect.Query{Limit: 1}, time.Now())
+	letters, err := d.Letters(t.Context(), nil, inspect.Query{Limit: 1})
 	d.must(err)
 	items, err := d.Plan(t.Context(), letters)
 	d.must(err)

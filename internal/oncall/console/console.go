@@ -38,7 +38,7 @@ type Program struct {
 // Run serves pages until ctx ends and every act under way is done.
 func (p *Program) Run(ctx context.Context) error {
 	if err := p.Access.Validate(); err != nil {
-		return invalid(err)
+		return err
 	}
 	secrets, err := p.Secrets()
 	if err != nil {
@@ -47,11 +47,11 @@ func (p *Program) Run(ctx context.Context) error {
 	return p.Serve(ctx, "console", func(with programs.Connected) (func(ctx, hard context.Context) error, error) {
 		listener, err := p.Access.Listen(ctx)
 		if err != nil {
-			return nil, invalid(err)
+			return nil, err
 		}
 		guard, err := access.New(p.Access, with.Logger)
 		if err != nil {
-			return nil, errors.Join(invalid(err), listener.Close())
+			return nil, errors.Join(err, listener.Close())
 		}
 		x, err := index.Open(index.Options{Dir: p.Dir, Secrets: secrets, Log: with.Logger})
 		if err != nil {
@@ -63,13 +63,6 @@ func (p *Program) Run(ctx context.Context) error {
 			return errors.Join(s.run(ctx, hard, listener), x.Close())
 		}, nil
 	})
-}
-
-func invalid(err error) error {
-	if wrong, ok := errors.AsType[*access.Invalid](err); ok {
-		return &programs.Invalid{Variable: wrong.Variable, Problem: wrong.Problem}
-	}
-	return err
 }
 
 // run serves until ctx ends; requests under way then have until hard ends.

@@ -113,7 +113,7 @@ func planOf(ctx context.Context, requests act.Requests, names []string) ([]act.I
 	if len(names) == 0 {
 		return nil, notFound("These dead letters no longer exist.")
 	}
-	letters, err := requests.Letters(ctx, names, inspect.Query{}, time.Now())
+	letters, err := requests.Letters(ctx, names, inspect.Query{})
 	switch {
 	case errors.Is(err, inspect.ErrNoDeadLetter):
 		return nil, notFound("Nothing was done: one of these dead letters no longer exists. Select again.")

@@ -45,7 +45,7 @@ func child(dir, url string) error {
 	if err != nil {
 		return err
 	}
-	x, err := Open(Options{Dir: dir, Key: make([]byte, keySize), Log: zerolog.New(os.Stderr)})
+	x, err := Open(Options{Dir: dir, Log: zerolog.New(os.Stderr)})
 	if err != nil {
 		return err
 	}

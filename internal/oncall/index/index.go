@@ -30,8 +30,6 @@ import (
 type Options struct {
 	// Dir is a directory for the index alone, made if it is not there.
 	Dir string
-	// Key is what hashes are made with, at least 32 bytes; default: from the file key in Dir, made if it is not there.
-	Key []byte
 	// Secrets are mail-consumer's RECIPIENT_KEY: without them a message is not found by its recipients.
 	Secrets []*messages.RecipientSecret
 	Log     zerolog.Logger
@@ -69,20 +67,16 @@ func Open(o Options) (*Index, error) {
 		return nil, err
 	}
 	x := &Index{dir: o.Dir, secrets: o.Secrets, log: o.Log, lock: lock}
-	if err := x.open(o.Key); err != nil {
+	if err := x.open(); err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
 	return x, nil
 }
 
-func (x *Index) open(key []byte) (err error) {
-	if key == nil {
-		if key, err = loadKey(x.dir); err != nil {
-			return err
-		}
-	}
-	if len(key) < keySize {
-		return fmt.Errorf("index: its key has %d bytes, and must have %d", len(key), keySize)
+func (x *Index) open() error {
+	key, err := loadKey(x.dir)
+	if err != nil {
+		return err
 	}
 	x.hash = newHasher(key)
 	x.store, err = open(x.dir, x.hash.check())

@@ -35,7 +35,7 @@ func provisioned(t *testing.T) installation {
 // open opens an index that is closed when the test ends.
 func (in installation) open(dir string) *Index {
 	in.t.Helper()
-	x, err := Open(Options{Dir: dir, Key: make([]byte, keySize), Secrets: []*messages.RecipientSecret{in.secret}, Log: zerolog.Nop()})
+	x, err := Open(Options{Dir: dir, Secrets: []*messages.RecipientSecret{in.secret}, Log: zerolog.Nop()})
 	if err != nil {
 		in.t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ import (
 // A request that goes on while a page is made is counted once and listed once, as it was before or as it is after.
 func TestAQuestionSeesOneStateOfTheIndex(t *testing.T) {
 	t.Parallel()
-	x, err := Open(Options{Dir: t.TempDir(), Key: make([]byte, keySize), Log: zerolog.Nop()})
+	x, err := Open(Options{Dir: t.TempDir(), Log: zerolog.Nop()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -40,13 +40,22 @@ func TestAnIndexGoesOnWhereItWas(t *testing.T) {
 	}
 }
 
+// openWith opens the file of an index with the index's key.
+func openWith(dir string) (*store, error) {
+	key, err := loadKey(dir)
+	if err != nil {
+		return nil, err
+	}
+	return open(dir, newHasher(key).check())
+}
+
 func TestAFileOfNoUseIsMadeAgain(t *testing.T) {
 	t.Parallel()
 	in := provisioned(t)
 	in.store("mandate.enroll.failed.a", body{"order_number": "DD1"})
 	for what, spoil := range map[string]func(t *testing.T, dir string){
 		"of another version": func(t *testing.T, dir string) {
-			s, err := open(dir, newHasher(make([]byte, keySize)).check())
+			s, err := openWith(dir)
 			if err == nil {
 				_, err = s.write.Exec("PRAGMA user_version = 99")
 			}
@@ -55,13 +64,13 @@ func TestAFileOfNoUseIsMadeAgain(t *testing.T) {
 			}
 		},
 		"with another key": func(t *testing.T, dir string) {
-			s, err := open(dir, newHasher([]byte(strings.Repeat("other key", keySize))).check())
-			if err != nil || s.close() != nil {
+			s, err := openWith(dir)
+			if err != nil || s.close() != nil || os.Remove(filepath.Join(dir, keyFile)) != nil {
 				t.Fatal(err)
 			}
 		},
 		"with other columns": func(t *testing.T, dir string) {
-			s, err := open(dir, newHasher(make([]byte, keySize)).check())
+			s, err := openWith(dir)
 			if err == nil {
 				_, err = s.write.Exec("ALTER TABLE position RENAME COLUMN created TO greated")
 			}
@@ -78,7 +87,7 @@ func TestAFileOfNoUseIsMadeAgain(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			dir := t.TempDir()
 			spoil(t, dir)
-			x, err := Open(Options{Dir: dir, Key: make([]byte, keySize), Log: zerolog.Nop()})
+			x, err := Open(Options{Dir: dir, Log: zerolog.Nop()})
 			if err != nil {
 				t.Fatal(err)
 			}

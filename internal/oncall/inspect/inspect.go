@@ -14,7 +14,6 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -89,7 +88,7 @@ func eachSeen(n int, work func(i int) error) error {
 
 // last returns the last event of a request; false when it has none, as what cannot be an id.
 func (r Reader) last(ctx context.Context, op messages.Operation, id string) (bus.Message, bool, error) {
-	if strings.ContainsAny(id, "*>. \t\r\n") {
+	if !messages.IsID(id) {
 		return bus.Message{}, false, nil
 	}
 	return bus.Last(ctx, r.Conn, bus.EventsOf(op), op.Filter(id))

@@ -197,7 +197,7 @@ func openOf(q Queue, w request, last bus.Message, there bool) Open {
 	return o
 }
 
-// search goes through the requests that wait for an operation and returns those that keep wants: of one id, or of
+// search goes through the requests that wait for an operation and returns those that keep wants, nil for all: of one id, or of
 // all where that is "".
 func (r Reader) search(ctx context.Context, q Queue, id string, keep func(request) bool) (found []request, err error) {
 	of, place := bus.QueueOf(q.Operation), uint64(0)
@@ -208,7 +208,7 @@ func (r Reader) search(ctx context.Context, q Queue, id string, keep func(reques
 		if id != "" && !mayHave(m, of.Stream, id) {
 			return true
 		}
-		if w := requestOf(of.Stream, m); (id == "" || w.id == id) && keep(w) {
+		if w := requestOf(of.Stream, m); (id == "" || w.id == id) && (keep == nil || keep(w)) {
 			if m.Sequence > q.delivered {
 				w.place = place
 			}
@@ -225,8 +225,6 @@ func mayHave(m bus.Message, stream, id string) bool {
 		m.Header.Get(bus.HeaderRequestID) == id || strings.HasPrefix(id, stream)
 }
 
-func every(request) bool { return true }
-
 // QueuedIDs adds the ids of all requests that are in the queue of an operation, taken or not.
 func (r Reader) QueuedIDs(ctx context.Context, op messages.Operation, ids map[string]bool) error {
 	_, err := r.search(ctx, Queue{Operation: op}, "", func(w request) bool { ids[w.id] = true; return false })
@@ -235,7 +233,7 @@ func (r Reader) QueuedIDs(ctx context.Context, op messages.Operation, ids map[st
 
 // Waiting returns the messages of a request that are in the queue of an operation.
 func (r Reader) Waiting(ctx context.Context, op messages.Operation, id string) (list []bus.Message, err error) {
-	found, err := r.search(ctx, Queue{Operation: op}, id, every)
+	found, err := r.search(ctx, Queue{Operation: op}, id, nil)
 	for _, w := range found {
 		list = append(list, w.Message)
 	}

@@ -149,7 +149,7 @@ func (r Reader) waiting(ctx context.Context, s *Story, last bus.Message, there b
 	case err != nil:
 		return err
 	}
-	found, err := r.search(ctx, q, s.RequestID, every)
+	found, err := r.search(ctx, q, s.RequestID, nil)
 	if err != nil {
 		return err
 	}
