@@ -94,23 +94,18 @@ func (d *demo) play(h *installation, s *scenario, v *demoView) error {
 	if err != nil {
 		return err
 	}
-	published := make(chan error, 1)
+	complete := make(chan error, 1)
 	go func() {
-		err := s.publish(ctx, h)
-		if err != nil {
-			enough()
-		}
-		published <- err
+		defer enough()
+		complete <- s.run(ctx, h)
 	}()
-	err = f.run(ctx, 0, func(e event) {
-		s.observe(e)
-		v.show(e)
-		if s.complete() {
-			enough()
-		}
-	})
+	err = f.run(ctx, 0, v.show)
 	enough()
-	return errors.Join(err, ended(ctx, <-published))
+	err = errors.Join(err, ended(ctx, <-complete))
+	for _, e := range f.news(h.ctx) {
+		v.show(e)
+	}
+	return err
 }
 
 // stay shows events until Ctrl-C.

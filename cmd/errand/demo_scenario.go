@@ -11,8 +11,10 @@ import (
 	"strings"
 	"time"
 
+	"errand/internal/bus"
 	"errand/internal/retry"
 	"errand/internal/sandbox"
+	client "errand/pkg/errand"
 	"errand/pkg/messages"
 )
 
@@ -30,8 +32,6 @@ const (
 type scenario struct {
 	domain   string
 	requests []*demoRequest // in the order of the table
-	states   map[string]messages.State
-	linked   chan struct{} // closed when the first enrollment's payer has a link
 }
 
 type demoRequest struct {
@@ -41,8 +41,8 @@ type demoRequest struct {
 	want       outcome
 	got        outcome
 	recipients []string // addresses that must get it
-	url        string   // of the enrollment's page
-	ended      bool
+	receipt    client.Receipt
+	url        string // of the enrollment's page
 }
 
 // outcome is a row of the table at the end.
@@ -55,7 +55,7 @@ type outcome struct {
 
 func newScenario(now time.Time) *scenario {
 	run := strconv.FormatInt(now.Unix()%(36*36*36*36*36), 36)
-	s := &scenario{domain: "demo-" + run + ".example.com", states: map[string]messages.State{}, linked: make(chan struct{})}
+	s := &scenario{domain: "demo-" + run + ".example.com"}
 	s.requests = []*demoRequest{
 		s.enrollment("enroll-"+run, "an enrollment", outcome{state: messages.Succeeded, requested: 1, calls: 1, accepted: 1,
 			application: approved}),
@@ -110,30 +110,30 @@ func (s *scenario) message(id, title string, to, good []string, want outcome) *d
 	}}
 }
 
-// publish publishes all requests; the sandbox refuses one of them, and the payer of the first one approves.
-func (s *scenario) publish(ctx context.Context, h *installation) error {
+// run publishes all requests and waits for what becomes of them; the sandbox refuses one of them, and the payer of the first
+// one approves.
+func (s *scenario) run(ctx context.Context, h *installation) error {
 	refused := s.requests[1].body["order_number"].(string)
 	if _, err := h.box.AddFault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Match: refused,
 		Status: http.StatusUnprocessableEntity, Body: json.RawMessage(`{"error":{"payer_id":["The payer id is not known to the bank."]}}`)}); err != nil {
 		return err
 	}
-	for i, e := range s.requests {
+	for i, r := range s.requests {
 		if i > 0 && !retry.Pause(ctx, pace) {
 			return nil // the demo has ended
 		}
-		data, err := json.Marshal(e.body)
-		if err != nil {
-			return err
-		}
-		m, err := newMsg(e.op, data, false)
-		if err != nil {
-			return fmt.Errorf("the demo's own request %s: %w", e.id, err)
-		}
-		if _, err := store(ctx, h.broker, m); err != nil {
+		if err := r.publish(ctx, h.broker); err != nil {
 			return err
 		}
 		if i == 0 {
-			if err := s.approve(ctx, h); err != nil {
+			if err := r.approve(ctx, h); err != nil {
+				return err
+			}
+		}
+	}
+	for _, r := range s.requests {
+		for again := true; again; again = !r.complete() && retry.Pause(ctx, pace) {
+			if err := r.look(ctx, h.broker); err != nil {
 				return err
 			}
 		}
@@ -141,123 +141,84 @@ func (s *scenario) publish(ctx context.Context, h *installation) error {
 	return nil
 }
 
-// approved is the status of an application that the payer approved.
-const approved messages.State = "approved"
-
-// approve lets the payer of the first enrollment approve, once there is a link.
-func (s *scenario) approve(ctx context.Context, h *installation) error {
-	select {
-	case <-s.linked:
-	case <-ctx.Done():
-	}
-	if !retry.Pause(ctx, pace) {
-		return nil // the demo has ended
-	}
-	return h.box.Decide(s.requests[0].body["order_number"].(string), sandbox.Approve)
-}
-
 // pace is the pause between two requests, so that a person can follow.
 const pace = 400 * time.Millisecond
 
-func (s *scenario) observe(e event) {
-	subject := messages.ParseSubject(e.Subject)
-	if subject.Operation == messages.Delivery {
-		s.delivery(e)
-		return
+func (r *demoRequest) publish(ctx context.Context, b broker) error {
+	data, err := json.Marshal(r.body)
+	if err != nil {
+		return err
 	}
-	for _, r := range s.requests {
-		if subject.ID == r.id {
-			r.observe(subject, e.Data)
-		}
+	m, err := newMsg(r.op, data, false)
+	if err != nil {
+		return fmt.Errorf("the demo's own request %s: %w", r.id, err)
 	}
-	if e.Subject == messages.Enroll.Subject(messages.Succeeded, s.requests[0].id) {
-		close(s.linked)
-	}
+	r.receipt, err = store(ctx, b, m)
+	return err
 }
 
-func (r *demoRequest) observe(subject messages.Subject, data []byte) {
-	var b messages.SendOutcome
-	_ = messages.DecodeEvent(data, &b) // a missing value shows in the table
-	state := subject.State
-	switch subject.Operation {
-	case messages.Application:
-		r.got.application = state
-		return
-	case messages.Batch:
-		if state.Final(messages.Batch) {
-			r.got.batches, r.got.calls = r.got.batches+1, r.got.calls+b.Attempt
+// approved is the status of an application that the payer approved.
+const approved messages.State = "approved"
+
+// approve lets the payer of an enrollment approve, once there is a link.
+func (r *demoRequest) approve(ctx context.Context, h *installation) error {
+	if _, err := client.New(h.broker.js).Wait(ctx, r.receipt); err != nil || !retry.Pause(ctx, pace) {
+		return err
+	}
+	return h.box.Decide(r.body["order_number"].(string), sandbox.Approve)
+}
+
+// look notes what became of the request so far, once it has an outcome.
+func (r *demoRequest) look(ctx context.Context, b broker) error {
+	outcome, err := client.New(b.js).Wait(ctx, r.receipt)
+	if err != nil {
+		return err
+	}
+	r.note(outcome.About())
+	if r.op == messages.Enroll {
+		last, _, err := bus.Last(ctx, b.nc, bus.MandateEvents, messages.Application.Filter(r.id))
+		r.got.application = messages.StateOf(last.Subject)
+		return err
+	}
+	if r.got.batches > 1 {
+		r.got.calls = 0
+		err = bus.Scan{Stream: bus.MailEvents, Filter: messages.Batch.Filter(r.id + ".*")}.Each(ctx, b.nc, func(m bus.Message) bool {
+			if f, _ := messages.ReadFacts(m.Data); messages.StateOf(m.Subject).Final(messages.Batch) {
+				r.got.calls += f.Attempt
+			}
+			return true
+		})
+	}
+	for state, n := range map[messages.State]*int{messages.Delivered: &r.got.delivered, messages.Bounced: &r.got.bounced} {
+		if err == nil {
+			var count uint64
+			count, _, err = bus.Count(ctx, b.nc, bus.MailDeliveries, messages.Delivery.Subject(state, r.id), time.Time{})
+			*n = int(count)
 		}
-		return
 	}
-	if !state.Final(r.op) {
-		return
-	}
-	r.ended, r.url, r.got.state = true, urlOf(data), state
-	if r.got.batches == 0 { // one call, or a single batch
-		r.got.batches, r.got.calls = b.Batches, b.Attempt
-	}
+	return err
+}
+
+// note notes an outcome.
+func (r *demoRequest) note(e client.Event) {
+	var b messages.SendOutcome
+	_ = messages.DecodeEvent(e.Data, &b) // a missing value shows in the table
+	var enrolled struct{ Enrollment struct{ URL string } }
+	_ = json.Unmarshal(e.Data, &enrolled) // other outcomes have none
+	r.got.state, r.url, r.got.batches, r.got.calls = e.State, enrolled.Enrollment.URL, b.Batches, b.Attempt
 	switch {
 	case r.op == messages.Send:
 		r.got.accepted, r.got.leftOut = b.Accepted, b.Duplicates+b.InvalidCount
-	case state == messages.Succeeded:
+	case e.State == messages.Succeeded:
 		r.got.accepted = 1
-	case state == messages.Failed:
+	case e.State == messages.Failed:
 		r.got.refused = 1
 	}
 }
 
-// urlOf is the address of an enrollment's page in its outcome.
-func urlOf(data []byte) string {
-	var b struct{ Enrollment struct{ URL string } }
-	_ = json.Unmarshal(data, &b) // other outcomes have none
-	return b.Enrollment.URL
-}
-
-// delivery records the state of a recipient; a deferred one is delivered later.
-func (s *scenario) delivery(e event) {
-	to, ours := s.recipient(e)
-	if !ours {
-		return
-	}
-	before, now := s.states[to], messages.StateOf(e.Subject)
-	s.states[to] = now
-	r := s.requests[2]
-	if isMany(to) {
-		r = s.requests[3]
-	}
-	for state, change := range map[messages.State]int{before: -1, now: 1} {
-		switch {
-		case before == now:
-		case state == messages.Delivered:
-			r.got.delivered += change
-		case state == messages.Bounced:
-			r.got.bounced += change
-		}
-	}
-}
-
-// recipient returns the address in a delivery event, and whether it belongs to this scenario.
-func (s *scenario) recipient(e event) (address string, ours bool) {
-	var b struct{ Entry struct{ To string } }
-	_ = json.Unmarshal(e.Data, &b) // an unreadable one is not ours
-	return b.Entry.To, strings.HasSuffix(b.Entry.To, "@"+s.domain)
-}
-
-// isMany reports whether a recipient belongs to the big message.
-func isMany(address string) bool {
-	return strings.HasPrefix(address, "reader") || strings.HasPrefix(address, "bouncer")
-}
-
-func (s *scenario) complete() bool {
-	for _, r := range s.requests {
-		if !r.ended || r.got.delivered+r.got.bounced < len(r.recipients) {
-			return false
-		}
-		if r.want.application != "" && (r.got.application == "" || r.got.application == "new") {
-			return false
-		}
-	}
-	return true
+// complete reports whether all that is expected after the outcome has come.
+func (r *demoRequest) complete() bool {
+	return r.got.delivered+r.got.bounced >= len(r.recipients) && r.got.application == r.want.application
 }
 
 // check lists unexpected results, according to the events and to the sandbox.

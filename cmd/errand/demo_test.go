@@ -13,6 +13,7 @@ import (
 
 	"errand/internal/sandbox"
 	"errand/internal/sandbox/devkit/devtest"
+	client "errand/pkg/errand"
 	"errand/pkg/messages"
 )
 
@@ -69,7 +70,7 @@ func TestDemoRefusesAServerWithWaitingRequests(t *testing.T) {
 func TestDemoReportsUnexpectedResults(t *testing.T) {
 	t.Parallel()
 	s := newScenario(time.Now())
-	s.observe(event{Subject: "mandate.enroll.failed." + s.requests[0].id, Data: []byte(`{"attempt":1}`)})
+	s.requests[0].note(client.Event{State: messages.Failed, Data: []byte(`{"attempt":1}`)})
 	problems := strings.Join(s.check(sandbox.Oracle{}), "\n")
 	for _, want := range []string{"an enrollment (" + s.requests[0].id + "): got {state:failed ",
 		"a message to 2,500 (" + s.requests[3].id + "): got {state: requested:2510 calls:0 accepted:0 delivered:0 ",
@@ -79,25 +80,10 @@ func TestDemoReportsUnexpectedResults(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, problems)
 		}
 	}
-	if s.complete() {
-		t.Error("the scenario is complete without its outcomes")
-	}
-}
-
-func TestDemoCountsARecipientOnceWhateverItsStates(t *testing.T) {
-	t.Parallel()
-	s := newScenario(time.Now())
-	observe := func(state messages.State) {
-		s.observe(event{Subject: messages.Delivery.Subject(state, "unmatched"), Data: []byte(`{"entry":{"to":"cho.defers@` + s.domain + `"}}`)})
-	}
-	for _, state := range []messages.State{messages.Deferred, messages.Delivered, messages.Delivered} {
-		observe(state)
-	}
-	if got := s.requests[2].got; got.delivered != 1 || got.bounced != 0 {
-		t.Errorf("deferred, delivered, delivered: got %+v", got)
-	}
-	if observe(messages.Bounced); s.requests[2].got.delivered != 0 || s.requests[2].got.bounced != 1 {
-		t.Errorf("then bounced: got %+v", s.requests[2].got)
+	for i, complete := range []bool{false, true, false, false} {
+		if s.requests[i].complete() != complete {
+			t.Errorf("%s: complete is %v before anything came of it", s.requests[i].title, !complete)
+		}
 	}
 }
 

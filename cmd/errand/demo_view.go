@@ -14,11 +14,11 @@ type demoView struct {
 	*lines
 	scenario *scenario
 	many     *demoRequest
-	reported int // deliveries of the big message in the last line about them
+	shown    map[messages.State]int // deliveries of the big message
 }
 
 func newDemoView(c console, s *scenario) *demoView {
-	v := &demoView{lines: newLines(c), scenario: s, many: s.requests[3]}
+	v := &demoView{lines: newLines(c), scenario: s, many: s.requests[3], shown: map[messages.State]int{}}
 	v.kind = len("mandate.application.approved") // so that the columns do not move
 	return v
 }
@@ -26,17 +26,17 @@ func newDemoView(c console, s *scenario) *demoView {
 // every is the number of deliveries of the big message per line.
 const every = 500
 
-// show shows one event, after the scenario has observed it.
+// show shows one event.
 func (v *demoView) show(e event) {
-	if to, ours := v.scenario.recipient(e); !ours || !isMany(to) {
+	s := messages.ParseSubject(e.Subject)
+	if s.Operation != messages.Delivery || s.ID != v.many.id {
 		fmt.Fprintln(v.out, v.line(e))
 		return
 	}
-	n := v.many.got.delivered + v.many.got.bounced
-	if n >= v.reported+every && n <= manyPeople {
-		v.reported = n
-		fmt.Fprintf(v.out, "%s  %s  %s  %s of %s, bounced %d\n", e.Time.Local().Format("15:04:05.000"),
-			pad(string(messages.Delivery)+".*", v.kind), pad(v.many.id, v.id), style.Count(n), style.Count(manyPeople), v.many.got.bounced)
+	v.shown[s.State]++
+	if n := v.shown[messages.Delivered] + v.shown[messages.Bounced]; n%every == 0 && n <= manyPeople {
+		fmt.Fprintf(v.out, "%s  %s  %s  %s of %s, bounced %d\n", e.Time.Local().Format("15:04:05.000"), pad(string(messages.Delivery)+".*", v.kind),
+			pad(v.many.id, v.id), style.Count(n), style.Count(manyPeople), v.shown[messages.Bounced])
 	}
 }
 
