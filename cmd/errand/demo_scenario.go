@@ -180,23 +180,14 @@ func (r *demoRequest) look(ctx context.Context, b broker) error {
 		r.got.application = messages.StateOf(last.Subject)
 		return err
 	}
-	if r.got.batches > 1 {
-		r.got.calls = 0
-		err = bus.Scan{Stream: bus.MailEvents, Filter: messages.Batch.Filter(r.id + ".*")}.Each(ctx, b.nc, func(m bus.Message) bool {
-			if f, _ := messages.ReadFacts(m.Data); messages.StateOf(m.Subject).Final(messages.Batch) {
-				r.got.calls += f.Attempt
-			}
-			return true
-		})
-	}
 	for state, n := range map[messages.State]*int{messages.Delivered: &r.got.delivered, messages.Bounced: &r.got.bounced} {
-		if err == nil {
-			var count uint64
-			count, _, err = bus.Count(ctx, b.nc, bus.MailDeliveries, messages.Delivery.Subject(state, r.id), time.Time{})
-			*n = int(count)
+		count, _, err := bus.Count(ctx, b.nc, bus.MailDeliveries, messages.Delivery.Subject(state, r.id), time.Time{})
+		if err != nil {
+			return err
 		}
+		*n = int(count)
 	}
-	return err
+	return nil
 }
 
 // note notes an outcome.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
@@ -9,6 +8,7 @@ import (
 
 	"errand/docs/schemas"
 	"errand/internal/bus"
+	"errand/internal/typo"
 	"errand/pkg/messages"
 )
 
@@ -23,40 +23,15 @@ func badPattern(pattern string) string {
 	if tokens[0] != "dead" && slices.Contains(tokens, "requested") {
 		return "matches requests, which are not shown: watch shows their events, and errand stuck shows waiting requests"
 	}
-	if !slices.ContainsFunc(events(), func(subject string) bool { return messages.PatternsOverlap(pattern, subject) }) {
-		return "matches no event: subjects are <domain>.<operation>.<state>.<request id>, such as 'mandate.enroll.failed.*'" + meant(tokens)
-	}
-	if len(tokens) < 3 || tokens[0] == "dead" || tokens[2] == "*" || tokens[2] == ">" {
+	known, _ := schemas.Subjects() // they are in the program
+	known = append(known, "mandate.transactions.turn", "mail.log.turn", "dead")
+	overlaps := func(subject string) bool { return messages.PatternsOverlap(pattern, subject) }
+	begins := func(subject string) bool { return overlaps(subject) || overlaps(subject+".>") }
+	if slices.ContainsFunc(events(), overlaps) && slices.ContainsFunc(known, begins) {
 		return ""
 	}
-	var known []string
-	subjects, _ := schemas.Subjects() // they are in the program
-	for _, subject := range append(subjects, "mandate.transactions.turn", "mail.log.turn") {
-		parts := strings.Split(subject, ".")
-		switch {
-		case !messages.PatternsOverlap(tokens[0]+"."+tokens[1], parts[0]+"."+parts[1]):
-		case len(parts) == 2: // the service chooses the states
-			return ""
-		case parts[2] != "requested":
-			known = append(known, parts[2])
-		}
-	}
-	if slices.Contains(known, tokens[2]) {
-		return ""
-	}
-	slices.Sort(known)
-	return fmt.Sprintf("matches no event: %s.%s has the states %s", tokens[0], tokens[1], strings.Join(slices.Compact(known), ", "))
-}
-
-// meant suggests another pattern for one that is too short or too long.
-func meant(tokens []string) string {
-	switch {
-	case len(tokens) < 4 && (tokens[0] == "mandate" || tokens[0] == "mail"):
-		return "; did you mean '" + strings.Join(tokens, ".") + ".>'?"
-	case len(tokens) == 5 && tokens[1] != string(messages.Batch[len("mail."):]):
-		return "; only mail.batch has five parts"
-	}
-	return ""
+	return "matches no event: subjects are <domain>.<operation>.<state>.<request id>, such as 'mandate.enroll.failed.*' (errand schema)" +
+		typo.DidYouMean(strings.Join(tokens[:min(3, len(tokens))], "."), known)
 }
 
 // events returns the subjects of the streams of events.
