@@ -3,7 +3,6 @@ package index
 import (
 	"cmp"
 	"context"
-	"database/sql"
 	"slices"
 	"time"
 )
@@ -51,20 +50,13 @@ func Sum(counts []Count, by func(Kind) Kind) (sums []Count) {
 // of Resolution. A request that has two outcomes, since it was reopened, is counted twice; so is a row that was deferred and
 // then delivered.
 func (x *Index) Events(ctx context.Context, since time.Time) (all []Count, err error) {
-	err = x.ask(ctx, func(tx *sql.Tx) error {
-		kinds, err := kindsOf(ctx, tx)
-		if err != nil {
-			return err
-		}
-		rows, err := tx.QueryContext(ctx, "SELECT kind, events, slot FROM tally WHERE slot >= ? ORDER BY slot", slotOf(since))
-		if err != nil {
-			return err
-		}
-		return each(rows, func() error {
+	err = x.ask(ctx, func(q question) error {
+		rows, err := q.tx.QueryContext(ctx, "SELECT kind, events, slot FROM tally WHERE slot >= ? ORDER BY slot", slotOf(since))
+		return each(rows, err, func() error {
 			var c Count
 			var kind, slot int64
 			err := rows.Scan(&kind, &c.Count, &slot)
-			c.Kind, c.At = kinds[kind].Kind, timeOf(slot)
+			c.Kind, c.At = q.kinds[kind].Kind, timeOf(slot)
 			all = append(all, c)
 			return err
 		})
@@ -74,17 +66,13 @@ func (x *Index) Events(ctx context.Context, since time.Time) (all []Count, err e
 
 // Counts are all requests that are in the index, by what they are now.
 func (x *Index) Counts(ctx context.Context) (all []Count, err error) {
-	err = x.ask(ctx, func(tx *sql.Tx) error {
-		kinds, err := kindsOf(ctx, tx)
-		if err != nil {
-			return err
-		}
-		for number, c := range kinds {
+	err = x.ask(ctx, func(q question) error {
+		for number, c := range q.kinds {
 			if c.Count == 0 || !(Filter{}).wants(c.Kind) {
 				continue
 			}
 			var last int64
-			if err := tx.QueryRowContext(ctx, "SELECT max(at) FROM request WHERE kind = ?", number).Scan(&last); err != nil {
+			if err := q.tx.QueryRowContext(ctx, "SELECT max(at) FROM request WHERE kind = ?", number).Scan(&last); err != nil {
 				return err
 			}
 			c.At = time.UnixMicro(last).UTC()

@@ -115,10 +115,7 @@ func (w *writer) query(question string, args ...any) (all []oldRow, err error) {
 		return nil, err
 	}
 	rows, err := s.QueryContext(background, args...)
-	if err != nil {
-		return nil, err
-	}
-	err = each(rows, func() error {
+	err = each(rows, err, func() error {
 		var r oldRow
 		err := rows.Scan(&r.n, &r.kind, &r.seq, &r.at)
 		all = append(all, r)

@@ -3,7 +3,6 @@ package index
 import (
 	"cmp"
 	"context"
-	"database/sql"
 	"slices"
 	"strings"
 	"time"
@@ -49,14 +48,10 @@ const findLimit = 500
 // newest 500 of each way to name it.
 func (x *Index) Find(ctx context.Context, word string) (Finding, error) {
 	found := Finding{Found: []Found{}}
-	err := x.ask(ctx, func(tx *sql.Tx) error {
-		q := &search{ctx: ctx, tx: tx, found: map[int64]*Found{}}
-		var err error
-		if q.kinds, err = kindsOf(ctx, tx); err != nil {
-			return err
-		}
-		err = x.find(q, strings.TrimSpace(word), &found)
-		for _, f := range q.found {
+	err := x.ask(ctx, func(q question) error {
+		s := &search{question: q, found: map[int64]*Found{}}
+		err := x.find(s, strings.TrimSpace(word), &found)
+		for _, f := range s.found {
 			found.Found = append(found.Found, *f)
 		}
 		return err
@@ -68,14 +63,12 @@ func (x *Index) Find(ctx context.Context, word string) (Finding, error) {
 }
 
 type search struct {
-	ctx   context.Context
-	tx    *sql.Tx
-	kinds map[int64]Count
+	question
 	found map[int64]*Found // by n
 }
 
 func (x *Index) find(q *search, word string, into *Finding) error {
-	if err := q.rows(AsID, "SELECT "+rowColumns+" FROM request WHERE id = ?", word); err != nil {
+	if err := q.add(AsID, "SELECT "+rowColumns+" FROM request WHERE id = ?", word); err != nil {
 		return err
 	}
 	h := newHasher(x.hash.key)
@@ -103,10 +96,7 @@ func (x *Index) find(q *search, word string, into *Finding) error {
 		}
 	}
 	rows, err := q.tx.QueryContext(q.ctx, "SELECT id FROM secret ORDER BY id")
-	if err != nil {
-		return err
-	}
-	return each(rows, func() error {
+	return each(rows, err, func() error {
 		var id string
 		err := rows.Scan(&id)
 		if !known[id] {
@@ -117,13 +107,14 @@ func (x *Index) find(q *search, word string, into *Finding) error {
 }
 
 func (q *search) named(hash int64, as messages.NamedAs) error {
-	const question = "SELECT " + rowColumns + " FROM request WHERE n IN" +
+	const named = "SELECT " + rowColumns + " FROM request WHERE n IN" +
 		" (SELECT n FROM name WHERE hash = ? AND what = ? ORDER BY n DESC LIMIT ?)"
-	return q.rows(as, question, hash, slices.Index(whats, as), findLimit)
+	return q.add(as, named, hash, slices.Index(whats, as), findLimit)
 }
 
-func (q *search) rows(as messages.NamedAs, question string, args ...any) error {
-	rows, err := scanRows(q.ctx, q.tx, q.kinds, question, args...)
+// add adds the requests that a query returns.
+func (q *search) add(as messages.NamedAs, query string, args ...any) error {
+	rows, err := q.rows(query, args...)
 	for _, row := range rows {
 		f := q.found[row.place.n]
 		if f == nil {
@@ -142,10 +133,7 @@ func (q *search) rows(as messages.NamedAs, question string, args ...any) error {
 func (q *search) mails(hash int64, into *Finding) error {
 	last := map[int64]*Mail{}
 	rows, err := q.tx.QueryContext(q.ctx, "SELECT n, state, smtp, at, seq FROM mail WHERE hash = ? ORDER BY seq DESC LIMIT ?", hash, findLimit)
-	if err != nil {
-		return err
-	}
-	err = each(rows, func() error {
+	err = each(rows, err, func() error {
 		var n, at int64
 		var m Mail
 		err := rows.Scan(&n, &m.State, &m.SMTP, &at, &m.Sequence)
@@ -159,7 +147,7 @@ func (q *search) mails(hash int64, into *Finding) error {
 	})
 	for n, m := range last {
 		if err == nil { // it is found as well where the record of its call is made with an unknown secret
-			err = q.rows(messages.NamedRecipient, "SELECT "+rowColumns+" FROM request WHERE n = ?", n)
+			err = q.add(messages.NamedRecipient, "SELECT "+rowColumns+" FROM request WHERE n = ?", n)
 		}
 		if f := q.found[n]; f != nil {
 			f.Mail = m

@@ -128,8 +128,15 @@ func (x *Index) Close() error {
 // Version grows whenever the index has something new. It begins again with each process.
 func (x *Index) Version() uint64 { return x.version.Load() }
 
-// ask runs a question, which sees one state of the index: what is written meanwhile belongs to the next one.
-func (x *Index) ask(ctx context.Context, question func(tx *sql.Tx) error) error {
+// question sees one state of the index: what is written meanwhile belongs to the next one.
+type question struct {
+	ctx   context.Context
+	tx    *sql.Tx
+	kinds map[int64]Count // by number
+}
+
+// ask runs a question.
+func (x *Index) ask(ctx context.Context, run func(q question) error) error {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	if x.store == nil {
@@ -137,7 +144,10 @@ func (x *Index) ask(ctx context.Context, question func(tx *sql.Tx) error) error 
 	}
 	tx, err := x.store.read.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 	if err == nil {
-		err = question(tx)
+		q := question{ctx: ctx, tx: tx}
+		if q.kinds, err = kindsOf(ctx, tx); err == nil {
+			err = run(q)
+		}
 		_ = tx.Rollback() // nothing was written
 	}
 	switch {

@@ -65,11 +65,11 @@ func (l *lag) problem(err error) (changed bool) {
 		text = err.Error()
 	}
 	changed = text != l.Problem
-	if l.Problem == "" || err == nil {
+	switch {
+	case err == nil:
 		l.Since = time.Time{}
-		if err != nil {
-			l.Since = time.Now()
-		}
+	case l.Problem == "":
+		l.Since = time.Now()
 	}
 	l.Problem = text
 	return changed

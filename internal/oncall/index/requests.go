@@ -92,10 +92,19 @@ func (x *Index) Requests(ctx context.Context, f Filter) (page Page, err error) {
 		end = place{at: f.Until.UnixMicro()}
 	}
 	limit := min(cmp.Or(f.Limit, pageLimit), maxLimit)
-	err = x.ask(ctx, func(tx *sql.Tx) error {
-		page.Rows, err = rowsOf(ctx, tx, f.wants, listed+" AND (at, n) < (?, ?) AND at >= ? ORDER BY at DESC, n DESC LIMIT ?",
-			end.at, end.n, since(f.Since), limit+1)
-		return err
+	err = x.ask(ctx, func(q question) error {
+		const listed = "SELECT " + rowColumns + " FROM request WHERE kind = ? AND (at, n) < (?, ?) AND at >= ? ORDER BY at DESC, n DESC LIMIT ?"
+		for number, k := range q.kinds { // each is in order in the file, and there are few
+			if k.Count == 0 || !f.wants(k.Kind) {
+				continue
+			}
+			rows, err := q.rows(listed, number, end.at, end.n, since(f.Since), limit+1)
+			if err != nil {
+				return err
+			}
+			page.Rows = append(page.Rows, rows...)
+		}
+		return nil
 	})
 	slices.SortFunc(page.Rows, func(a, b Row) int {
 		return cmp.Or(cmp.Compare(b.place.at, a.place.at), cmp.Compare(b.place.n, a.place.n))
@@ -118,53 +127,23 @@ func since(t time.Time) int64 {
 
 // Request returns the requests that have an id, one for each operation at most.
 func (x *Index) Request(ctx context.Context, id string) (rows []Row, err error) {
-	err = x.ask(ctx, func(tx *sql.Tx) error {
-		kinds, err := kindsOf(ctx, tx)
-		if err != nil {
-			return err
-		}
-		rows, err = scanRows(ctx, tx, kinds, "SELECT "+rowColumns+" FROM request WHERE id = ?", id)
+	err = x.ask(ctx, func(q question) error {
+		rows, err = q.rows("SELECT "+rowColumns+" FROM request WHERE id = ?", id)
 		return err
 	})
 	return rows, err
 }
 
-// listed begins a question for the rows of a kind.
-const listed = "SELECT " + rowColumns + " FROM request WHERE kind = ?"
-
-// rowColumns are those of a row, in the order in which scanRows reads them.
+// rowColumns are those of a row, in the order in which rows reads them.
 const rowColumns = "n, id, kind, at, seq, began, attempt, http, dead"
 
-// rowsOf asks for the rows of each kind that is wanted: each is in order in the file, and
-// there are few kinds.
-func rowsOf(ctx context.Context, tx *sql.Tx, wanted func(Kind) bool, question string, args ...any) (all []Row, err error) {
-	kinds, err := kindsOf(ctx, tx)
-	if err != nil {
-		return nil, err
-	}
-	for number, k := range kinds {
-		if k.Count == 0 || !wanted(k.Kind) {
-			continue
-		}
-		rows, err := scanRows(ctx, tx, kinds, question, append([]any{number}, args...)...)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, rows...)
-	}
-	return all, nil
-}
-
-func scanRows(ctx context.Context, tx *sql.Tx, kinds map[int64]Count, question string, args ...any) (all []Row, err error) {
-	rows, err := tx.QueryContext(ctx, question, args...)
-	if err != nil {
-		return nil, err
-	}
-	err = each(rows, func() error {
+func (q question) rows(text string, args ...any) (all []Row, err error) {
+	rows, err := q.tx.QueryContext(q.ctx, text, args...)
+	err = each(rows, err, func() error {
 		var r Row
 		var kind, began int64
 		err := rows.Scan(&r.place.n, &r.RequestID, &kind, &r.place.at, &r.Sequence, &began, &r.Attempt, &r.HTTPStatus, &r.DeadLetter)
-		r.Kind, r.At, r.Began = kinds[kind].Kind, time.UnixMicro(r.place.at).UTC(), time.UnixMicro(began).UTC()
+		r.Kind, r.At, r.Began = q.kinds[kind].Kind, time.UnixMicro(r.place.at).UTC(), time.UnixMicro(began).UTC()
 		all = append(all, r)
 		return err
 	})
@@ -174,11 +153,8 @@ func scanRows(ctx context.Context, tx *sql.Tx, kinds map[int64]Count, question s
 // kindsOf are the kinds by their number, with how many requests are of each.
 func kindsOf(ctx context.Context, tx *sql.Tx) (map[int64]Count, error) {
 	rows, err := tx.QueryContext(ctx, "SELECT kind, requests, "+kindColumns+" FROM kind")
-	if err != nil {
-		return nil, err
-	}
 	all := map[int64]Count{}
-	return all, each(rows, func() error {
+	return all, each(rows, err, func() error {
 		var number int64
 		var c Count
 		err := rows.Scan(&number, &c.Count, &c.Operation, &c.State, &c.Reason, &c.Outcome, &c.Class, &c.Dead)

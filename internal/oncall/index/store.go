@@ -152,10 +152,7 @@ func (s *store) state(l *lag) error {
 		return fmt.Errorf("index: %w", err)
 	}
 	rows, err := s.write.QueryContext(background, "SELECT stream, created, seq, at FROM position")
-	if err != nil {
-		return fmt.Errorf("index: %w", err)
-	}
-	return each(rows, func() error {
+	return each(rows, err, func() error {
 		var p Position
 		var created, at int64
 		err := rows.Scan(&p.Stream, &created, &p.Indexed, &at)
@@ -165,8 +162,11 @@ func (s *store) state(l *lag) error {
 	})
 }
 
-// each calls read for each of the rows, and closes them.
-func each(rows *sql.Rows, read func() error) error {
+// each calls read for each of the rows that were asked for, and closes them.
+func each(rows *sql.Rows, err error, read func() error) error {
+	if err != nil {
+		return err
+	}
 	defer func() { _ = rows.Close() }() // Err says it all
 	for rows.Next() {
 		if err := read(); err != nil {
