@@ -32,34 +32,33 @@ type Candidate struct {
 
 // orders are the requests by order number, each known by its newest event's sequence: an id takes several times the memory.
 type orders struct {
-	first map[uint64]place   // by order number
-	more  map[uint64][]place // further requests of an order number
-	until time.Time          // when requests whose events are gone are forgotten next
+	places map[uint64][]place // by order number, oldest first
+	until  time.Time          // when requests whose events are gone are forgotten next
 }
 
 // place is where a request is found.
 type place struct {
 	sequence uint64
-	request  uint64 // hash of its id: the event at the sequence may be another's by now
-	since    int64  // when its first call was announced, as far as is known: seconds since 1970
+	request  uint32 // hash of its id: the event at the sequence may be another's by now
+	since    uint32 // when its first call was announced, as far as is known: seconds since 1970
 }
 
 // forgetEvery is how often what the stream has dropped is forgotten.
 const forgetEvery = time.Hour
 
 func (o *orders) update(ctx context.Context, from Enrollments) error {
-	if o.first == nil {
-		o.first, o.more = map[uint64]place{}, map[uint64][]place{}
+	if o.places == nil {
+		o.places = map[uint64][]place{}
 	}
 	for c, err := range from.Candidates(ctx) {
 		if err != nil {
 			return fmt.Errorf("transactions: read enrollments: %w", err)
 		}
-		order, request := fold(c.Order), maphash.String(seed, c.Request)
+		order, request := fold(c.Order), hashOf(c.Request)
 		if c.Failed {
 			o.remove(order, func(p place) bool { return p.request == request })
 		} else {
-			o.add(order, place{c.Sequence, request, c.At.Unix()})
+			o.add(order, place{c.Sequence, request, uint32(c.At.Unix())})
 		}
 	}
 	if now := time.Now(); now.After(o.until) {
@@ -68,56 +67,37 @@ func (o *orders) update(ctx context.Context, from Enrollments) error {
 		if err != nil {
 			return fmt.Errorf("transactions: read since when enrollments are kept: %w", err)
 		}
-		o.forget(oldest)
+		for order := range o.places {
+			o.remove(order, func(p place) bool { return p.sequence < oldest })
+		}
 	}
 	return nil
 }
 
-// add notes that an event of a request names an order number. The newest one is kept the longest.
+// add notes that an event of a request names an order number.
 func (o *orders) add(order uint64, p place) {
-	have, there := o.first[order]
-	if there && have.request == p.request {
-		p.since = have.since
-	}
-	if !there || have.request == p.request {
-		o.first[order] = p
+	all := o.places[order]
+	if i := slices.IndexFunc(all, func(other place) bool { return other.request == p.request }); i >= 0 {
+		p.since = all[i].since
+		all[i] = p
 		return
 	}
-	others := o.more[order]
-	if i := slices.IndexFunc(others, func(other place) bool { return other.request == p.request }); i >= 0 {
-		p.since = others[i].since
-		others = slices.Delete(others, i, i+1)
+	if all = append(all, p); len(all) > 1+maxCandidates {
+		all[2].request, all[2].sequence = several, max(all[1].sequence, all[2].sequence)
+		all = slices.Delete(all, 1, 2)
 	}
-	if others = append(others, p); len(others) > maxCandidates {
-		others = others[1:]
-		others[0].request = several
-	}
-	o.more[order] = others
+	o.places[order] = all
 }
 
-// maxCandidates is how many requests an ambiguous match names. One place stands for all older ones.
+// maxCandidates is how many requests an ambiguous match names. Of more, one place stands for all but the first and the last.
 const (
 	maxCandidates = 10
 	several       = 0
 )
 
-func (o *orders) forget(oldest uint64) {
-	for order, p := range o.first {
-		if p.sequence < oldest || len(o.more[order]) > 0 {
-			o.remove(order, func(p place) bool { return p.sequence < oldest })
-		}
-	}
-}
-
 func (o *orders) remove(order uint64, gone func(place) bool) {
-	places := slices.DeleteFunc(o.of(order), gone)
-	delete(o.more, order)
-	if len(places) == 0 {
-		delete(o.first, order)
-		return
-	}
-	if o.first[order] = places[0]; len(places) > 1 {
-		o.more[order] = places[1:]
+	if o.places[order] = slices.DeleteFunc(o.places[order], gone); len(o.places[order]) == 0 {
+		delete(o.places, order)
 	}
 }
 
@@ -130,7 +110,7 @@ const early = 24 * time.Hour
 func (o *orders) match(ctx context.Context, from Enrollments, r Record) (messages.TransactionMatch, error) {
 	match, found := messages.TransactionMatch{Confidence: messages.MatchNone}, 0
 	for i, name := range r.names {
-		places := o.of(fold(name))
+		places := o.places[fold(name)]
 		if r.Kind == messages.Deduction && len(places) > 1 {
 			return messages.TransactionMatch{Confidence: messages.MatchAmbiguous}, nil
 		}
@@ -145,12 +125,12 @@ func (o *orders) match(ctx context.Context, from Enrollments, r Record) (message
 			if err != nil {
 				return match, fmt.Errorf("transactions: read the request of an order number: %w", err)
 			}
-			if maphash.String(seed, id) != p.request { // it is gone
+			if hashOf(id) != p.request { // it is gone
 				continue
 			}
 			found++
 			match.Candidates = append(match.Candidates, id)
-			switch older := !r.At.IsZero() && r.At.Before(time.Unix(p.since, 0).Add(-early)); {
+			switch older := !r.At.IsZero() && r.At.Before(time.Unix(int64(p.since), 0).Add(-early)); {
 			case found > 1, i > 0 && !older: // of the record itself, and the mandate has another
 				match.Confidence = messages.MatchAmbiguous
 			case !older:
@@ -164,14 +144,9 @@ func (o *orders) match(ctx context.Context, from Enrollments, r Record) (message
 	return match, nil
 }
 
-func (o *orders) of(order uint64) []place {
-	if first, there := o.first[order]; there {
-		return append([]place{first}, o.more[order]...)
-	}
-	return nil
-}
-
 var seed = maphash.MakeSeed()
+
+func hashOf(request string) uint32 { return uint32(maphash.String(seed, request)) }
 
 // fold is the same for all spellings of an order number.
 func fold(order string) uint64 { return maphash.String(seed, messages.OrderKey(order)) }

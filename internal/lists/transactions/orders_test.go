@@ -247,8 +247,8 @@ func TestManyRequestsWithOneOrderNumberAreBounded(t *testing.T) {
 		}
 		e.first = n + 2
 		time.Sleep(2 * forgetEvery)
-		if got := e.match(t, o, ofOrder("TEST")); got != "none" || len(o.first)+len(o.more) != 0 {
-			t.Errorf("%q, and %d are known", got, len(o.first))
+		if got := e.match(t, o, ofOrder("TEST")); got != "none" || len(o.places) != 0 {
+			t.Errorf("%q, and %d are known", got, len(o.places))
 		}
 	})
 }
@@ -296,8 +296,8 @@ func TestAnOrderNumberTakesLittleMemory(t *testing.T) {
 	}
 	each := float64(heap()-before) / float64(n)
 	t.Logf("%.1f bytes an order number", each)
-	if each > 100 || len(o.first) != n {
-		t.Errorf("%d order numbers take %.1f bytes each", len(o.first), each)
+	if each > 100 || len(o.places) != n {
+		t.Errorf("%d order numbers take %.1f bytes each", len(o.places), each)
 	}
 }
 

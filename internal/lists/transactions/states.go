@@ -16,27 +16,25 @@ import (
 // missed with odds of 1 in 90 million (48 bits). The number begins again after 65,536 states.
 type states struct {
 	mu      sync.Mutex
-	last    map[uint64]uint64 // by record: the halves of an id
-	changes map[uint64]uint64 // the number of a record's last change, as far as is remembered
-	changed uint64            // changes so far
-	forgot  uint64            // up to this one they are not remembered
+	last    map[uint64]last // by record
+	changes uint64          // so far
 }
+
+// last is the second half of the id of a record's last state, and the number of that change.
+type last struct{ state, change uint64 }
 
 // reset forgets all states.
 func (s *states) reset() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.last, s.changes, s.forgot = map[uint64]uint64{}, map[uint64]uint64{}, s.changed
+	s.last = map[uint64]last{}
 }
-
-// maxChanges is how many changes are remembered: some more than come while one page is read.
-const maxChanges = 10_000
 
 // asked is to be called before a reading, for identify.
 func (s *states) asked() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.changed
+	return s.changes
 }
 
 // identify returns the id of the state that a reading shows of a record, and the state before it: the same if it is the last one.
@@ -44,16 +42,15 @@ func (s *states) asked() uint64 {
 func (s *states) identify(r Record, asked uint64) (id sweep.ID, before uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	last, there := s.last[r.key]
-	if !there {
-		last = half(r, 0)
-		s.set(r.key, last)
+	if _, there := s.last[r.key]; !there {
+		s.set(r.key, half(r, 0))
 	}
-	state := last
-	if (last^r.state)>>16 != 0 && asked >= max(s.changes[r.key], s.forgot) {
-		state = half(r, number(r.key, last)+1)
+	last := s.last[r.key]
+	state := last.state
+	if (state^r.state)>>16 != 0 && asked >= last.change {
+		state = half(r, number(r.key, state)+1)
 	}
-	return join(r.key, state), last
+	return join(r.key, state), last.state
 }
 
 // begin notes that a state is being published, unless another one is or was since its record was read: that may be the later one.
@@ -61,7 +58,7 @@ func (s *states) begin(r Record, id sweep.ID) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, state := split(id)
-	if last := s.last[r.key]; last != r.before && last != state {
+	if last := s.last[r.key].state; last != r.before && last != state {
 		return false
 	}
 	s.set(r.key, state)
@@ -72,8 +69,8 @@ func (s *states) begin(r Record, id sweep.ID) bool {
 func (s *states) fail(r Record, id sweep.ID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, state := split(id); s.last[r.key] == state {
-		s.last[r.key] = r.before
+	if _, state := split(id); s.last[r.key].state == state {
+		s.last[r.key] = last{r.before, s.last[r.key].change}
 	}
 }
 
@@ -83,17 +80,14 @@ func (s *states) note(id sweep.ID) {
 	defer s.mu.Unlock()
 	key, state := split(id)
 	last, there := s.last[key]
-	if !there || last != state && int16(number(key, state)-number(key, last)) >= 0 { // states of erased events come in any order
+	if !there || last.state != state && int16(number(key, state)-number(key, last.state)) >= 0 { // states of erased events come in any order
 		s.set(key, state)
 	}
 }
 
 func (s *states) set(key, state uint64) {
-	if s.changed++; len(s.changes) >= maxChanges {
-		clear(s.changes)
-		s.forgot = s.changed
-	}
-	s.last[key], s.changes[key] = state, s.changed
+	s.changes++
+	s.last[key] = last{state, s.changes}
 }
 
 // half is what an id says of the state of a record with so many before it.
