@@ -36,8 +36,7 @@ type calls struct {
 // they are kept in slices without pointers, which take less memory and are not scanned by the collector.
 type generation struct {
 	requests   []request
-	changed    []uint32 // of them
-	ids        []byte   // of requests
+	ids        []byte // of requests
 	batches    []batch
 	recipients []recipient
 
@@ -257,14 +256,6 @@ func (x *calls) known(id string) *request {
 		return &g.requests[n]
 	}
 	return nil
-}
-
-// change notes that the counts of a request may have to be published.
-func (g *generation) change(n uint32) {
-	if r := &g.requests[n]; !r.changed {
-		r.changed = true
-		g.changed = append(g.changed, n)
-	}
 }
 
 func (g *generation) batch(r *request, number int) (b uint32, ok bool) {

@@ -48,7 +48,7 @@ func (l *Log) note(e StoredEvent) bool {
 		return true
 	}
 	if known = l.calls.observe(n.place, rowID(e.ID), statusIn(e.State), !n.unsure); known {
-		g.change(request)
+		g.requests[request].changed = true
 	}
 	return known
 }
