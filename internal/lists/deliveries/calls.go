@@ -274,16 +274,12 @@ func (x *calls) findBatch(id string, number int) (g *generation, b uint32, ok bo
 	return g, b, ok
 }
 
-// fate is what is known of a call.
-type fate int
-
-const (
-	open     fate = iota // it may have been accepted, or may still be accepted
-	accepted             // accepted with all its recipients
-	repeated             // accepted with all its recipients, and an earlier call perhaps too
-	partly               // accepted with some of its recipients
-	refused              // not accepted; it has no rows
-)
+// fate is what is known of a call. Zero: it may have been accepted, or may still be accepted.
+type fate struct {
+	whole   bool // it or an earlier one was accepted with all its recipients
+	over    bool // nothing is accepted after it
+	refused bool // it has no rows
+}
 
 // close records that the call of a batch that was under way at a time ended then, and how.
 func (x *calls) close(request string, number int, at time.Time, f fate) {
@@ -291,19 +287,15 @@ func (x *calls) close(request string, number int, at time.Time, f fate) {
 	if !ok {
 		return
 	}
-	if f == accepted || f == repeated {
-		g.batches[b].accepted = true
-	}
+	g.batches[b].accepted = g.batches[b].accepted || f.whole
 	var last *span
 	for s := range g.spans(b) {
 		if s.begin <= at.UnixMilli() && (last == nil || s.begin > last.begin) {
 			last = s
 		}
 	}
-	if last == nil {
-		return
+	if last != nil {
+		last.endBy(at.UnixMilli())
+		last.open, last.refused = last.open && !f.over, f.refused
 	}
-	last.endBy(at.UnixMilli())
-	last.refused = f == refused
-	last.open = last.open && f != accepted && f != partly
 }

@@ -12,6 +12,9 @@ import (
 	"errand/pkg/messages"
 )
 
+// fates of calls: accepted is with all recipients, repeated likewise after a call of unknown fate, partly with some.
+var open, accepted, repeated, partly, refused = fate{}, fate{whole: true, over: true}, fate{whole: true}, fate{over: true}, fate{refused: true}
+
 // add adds a call that begins and ends at these times after start.
 func add(x *calls, request string, number int, begin, end time.Duration, to ...int) {
 	var keys []messages.Key

@@ -7,7 +7,7 @@
 //	Swept ─► mail.delivery.summary, mail.send.resolved
 //
 //	deliveries.go  the log as the list and the sink of a sweeper
-//	row.go         a row: its identity, state, times and event; reply.go reads the reply in it
+//	row.go         a row: its identity, ids, times and event; reply.go reads the reply in it
 //	requests.go    reads what the mail consumer publishes about its requests and calls
 //	calls.go       recent calls; addresses.go by whom they were made to; recipients.go what became of these
 //	secrets.go     the secrets behind the keys of recipients
@@ -15,7 +15,6 @@
 //	note.go        learns from events, whichever poller published them
 //	resolve.go     requests of unknown fate that rows prove to have been sent
 //	report.go      summaries
-//	erase.go       forgets people who were erased
 //
 // Only match.go decides whose a row is, and only an exact match may prove anything.
 package deliveries

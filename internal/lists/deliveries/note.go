@@ -47,7 +47,7 @@ func (l *Log) note(e StoredEvent) bool {
 	if !ok {
 		return true
 	}
-	if known = l.calls.observe(n.place, rowID(e.ID), statusIn(e.State), !n.unsure); known {
+	if known = l.calls.observe(n.place, e.ID.Key(), statusIn(e.State), !n.unsure); known {
 		g.requests[request].changed = true
 	}
 	return known

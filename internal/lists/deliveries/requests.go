@@ -170,17 +170,14 @@ func (l *Log) callEnded(r *request, id string, number int, state messages.State,
 // fateIn is what an event says about a batch's last call. AfterUnknown: calls of unknown fate were made before it.
 func fateIn(state messages.State, f fact) fate {
 	taken := state == messages.Accepted || state == messages.Partial
-	switch whole := f.Accepted == f.Count; {
-	case taken && whole && f.AfterUnknown:
-		return repeated
-	case taken && whole:
-		return accepted
-	case f.AfterUnknown:
-		return open
-	case taken:
-		return partly
-	case state == messages.Refused, state == messages.Failed, state == messages.Deferred:
-		return refused
+	return fate{whole: taken && f.Accepted == f.Count, over: taken && !f.AfterUnknown,
+		refused: !taken && !f.AfterUnknown && state != messages.Uncertain}
+}
+
+// erase forgets what is to be reported of a request. Rows of its erased recipients are published without details.
+func (l *Log) erase(id string) {
+	if r := l.calls.known(id); r != nil {
+		r.erased = true
 	}
-	return open
+	delete(l.open, id)
 }

@@ -3,7 +3,6 @@ package deliveries
 import (
 	"cmp"
 	"crypto/sha256"
-	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"slices"
@@ -38,14 +37,27 @@ func idOf(e mail.Entry, s status) sweep.ID {
 	return id
 }
 
-// rowID names the row of an id, whatever its state.
-func rowID(id sweep.ID) uint64 { return binary.BigEndian.Uint64(id[:8]) }
-
 // idsOf are the ids of all states of a row that is in one.
 func idsOf(id sweep.ID, in status) (ids [statuses - 1]sweep.ID) {
 	for s := delivered; s < statuses; s++ {
 		ids[s-1] = id
 		ids[s-1][15] ^= byte(in ^ s)
+	}
+	return ids
+}
+
+// IDsOf returns the ids of all events that there can be about a row, which is given as in its event. Events that are
+// erased must leave these ids behind, or the row is published again. It returns nil if the row cannot be read.
+func IDsOf(entry json.RawMessage) (ids []string) {
+	var row struct {
+		EnvelopeID string `json:"envelope_id"`
+		To         string `json:"to"`
+	}
+	if json.Unmarshal(entry, &row) != nil || row.EnvelopeID == "" {
+		return nil
+	}
+	for _, id := range idsOf(idOf(mail.Entry{EnvelopeID: row.EnvelopeID, To: row.To}, unseen), unseen) {
+		ids = append(ids, hex.EncodeToString(id[:]))
 	}
 	return ids
 }
