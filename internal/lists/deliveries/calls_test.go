@@ -13,7 +13,10 @@ import (
 )
 
 // fates of calls: accepted is with all recipients, repeated likewise after a call of unknown fate, partly with some.
-var open, accepted, repeated, partly, refused = fate{}, fate{whole: true, over: true}, fate{whole: true}, fate{over: true}, fate{refused: true}
+var (
+	open, accepted, repeated = fate{}, fate{whole: true, over: true}, fate{whole: true}
+	partly, refused          = fate{over: true}, fate{refused: true}
+)
 
 // add adds a call that begins and ends at these times after start.
 func add(x *calls, request string, number int, begin, end time.Duration, to ...int) {
