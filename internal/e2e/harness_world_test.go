@@ -293,7 +293,7 @@ func (w *world) wantFinal(filter string) event {
 // insertRow puts a row into the sending log.
 func (w *world) insertRow(row map[string]any) {
 	w.t.Helper()
-	must(w.t, w.box.InsertLog(encode(w.t, row), false))
+	must(w.t, w.box.InsertLog(encode(w.t, row)))
 }
 
 // finalOf are the final events of a request, whatever they say.

@@ -88,20 +88,13 @@ func (s *Sandbox) callBack(n int, e enrollment) {
 		records = append(records, s.bankApproval(n, &e, v, now))
 	}
 	s.launch(func() {
-		s.wait(time.Duration(set.CallbackDelay), nil)
 		for _, record := range records {
-			if set.CallbackBytes > 0 {
-				record["padding"] = strings.Repeat("x", set.CallbackBytes)
-			}
 			for range set.CallbackCopies {
 				s.deliver(target, record)
 			}
 		}
 	})
 }
-
-// maxPadding is how much may be added to a callback.
-const maxPadding = 16 << 20
 
 // Salts of what is drawn for an enrollment.
 const (

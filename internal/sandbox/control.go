@@ -114,15 +114,14 @@ func (s *Sandbox) getOracle(r *http.Request) (any, error) {
 		Summary: is("summary"), Log: is("log"), Records: is("records")}), nil
 }
 
-// postLog adds one row or an array of them; with ?verbatim=1 nothing is filled in.
+// postLog adds one row or an array of them.
 func (s *Sandbox) postLog(r *http.Request) (any, error) {
-	verbatim, _ := strconv.ParseBool(r.URL.Query().Get("verbatim")) // unreadable is false
 	rows, err := readOneOrMany(r)
 	if err != nil {
 		return nil, err
 	}
 	for i, row := range rows {
-		if err := s.InsertLog(row, verbatim); err != nil {
+		if err := s.InsertLog(row); err != nil {
 			return nil, fmt.Errorf("row %d: %w", i+1, err)
 		}
 	}

@@ -77,8 +77,6 @@ func TestCallbacksMisbehaveAsTheyAreTold(t *testing.T) {
 			"bank_approval "}},
 		"never":  {func(v *Settings) { v.CallbackLost = 1 }, nil},
 		"forged": {func(v *Settings) { v.CallbackForged = 1 }, []string{"authorization Failed", "authorization Approved", "bank_approval "}},
-		"huge":   {func(v *Settings) { v.CallbackBytes = 1 << 20 }, []string{"authorization Approved", "bank_approval "}},
-		"late":   {func(v *Settings) { v.CallbackDelay = Duration(time.Hour) }, []string{"authorization Approved", "bank_approval "}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			m := &merchant{}
@@ -93,18 +91,13 @@ func TestCallbacksMisbehaveAsTheyAreTold(t *testing.T) {
 			if err := s.Decide("DD1", Approve); err != nil {
 				t.Fatal(err)
 			}
-			began := time.Now()
 			time.Sleep(2 * time.Hour)
 			synctest.Wait() // what the sender of callbacks wrote may be read after it
 			var got []string
 			for _, r := range m.records {
 				got = append(got, r["record_type"]+" "+r["status_description"])
-				equal(t, name+": padding", len(r["padding"]), s.Settings().CallbackBytes)
 			}
 			equal(t, name, got, c.want)
-			if name == "late" {
-				equal(t, "delay", m.at[0].Sub(began), time.Hour)
-			}
 			if name == "forged" && (m.records[0]["checksum"] == m.records[1]["checksum"] || len(m.records[0]["checksum"]) != 64) {
 				t.Errorf("the forged one is signed %q", m.records[0]["checksum"])
 			}

@@ -12,12 +12,9 @@ import (
 	"time"
 )
 
-func (s *Sandbox) enrollV2(c *call) answer { return s.enroll(c, 2) }
-func (s *Sandbox) enrollV3(c *call) answer { return s.enroll(c, 3) }
-
 // enroll accepts an enrollment: from then on it is listed, and its url opens a page on which the payer decides. v2 and v3
 // have the same requests and answers.
-func (s *Sandbox) enroll(c *call, version uint8) answer {
+func (s *Sandbox) enroll(c *call) answer {
 	v, problems := parseEnrollment(c.body)
 	if len(problems) > 0 {
 		return unprocessable(problems)
@@ -33,7 +30,7 @@ func (s *Sandbox) enroll(c *call, version uint8) answer {
 	}
 
 	now := time.Now()
-	e := enrollment{order: v["order_number"], body: c.body, at: now.UnixMilli(), version: version}
+	e := enrollment{order: v["order_number"], body: c.body, at: now.UnixMilli()}
 	e.cents, _ = cents(v["amount"])
 	e.expires = now.Add(time.Hour).UnixMilli()
 	if v["link_expired_at"] != "" {
@@ -41,7 +38,7 @@ func (s *Sandbox) enroll(c *call, version uint8) answer {
 		e.expires = at.UnixMilli()
 	}
 	n := s.registry.add(e)
-	return answer{status: c.EnrollStatus, body: s.enrolled(n, &e, v, c.base)}
+	return answer{status: http.StatusOK, body: s.enrolled(n, &e, v, c.base)}
 }
 
 // enrolled is the document's enrollment response.

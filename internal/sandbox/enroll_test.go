@@ -65,8 +65,7 @@ func TestEnrollmentsWithinTheRulesAreAccepted(t *testing.T) {
 			}
 		}
 	}
-	o := s.Oracle(Query{})
-	equal(t, "by version", []int{o.Enroll.V2, o.Enroll.V3}, []int{15, 15})
+	equal(t, "accepted", s.Oracle(Query{}).Enroll.Accepted, 30)
 }
 
 func TestEnrollmentAnswersWhatTheDocumentShows(t *testing.T) {
@@ -82,8 +81,6 @@ func TestEnrollmentAnswersWhatTheDocumentShows(t *testing.T) {
 	if link, _ := got["url"].(string); !strings.HasPrefix(link, "http://sandbox.test/enroll/") {
 		t.Errorf("url is %q", link)
 	}
-	set(t, s, func(v *Settings) { v.EnrollStatus = 201 })
-	equal(t, "configured status", do(s, request("POST", "/v3/mandates", body.String())).Code, 201)
 }
 
 func TestOmittedEffectiveDateIsTheNextDayInTheZone(t *testing.T) {

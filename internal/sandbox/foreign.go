@@ -21,8 +21,8 @@ type foreignRow struct {
 }
 
 // InsertLog inserts a row into the log, by its created_at: a JSON object with the fields of a log entry. Missing fields are
-// made up, unless verbatim is set. It replaces, in place, an inserted row with the same envelope_id and to.
-func (s *Sandbox) InsertLog(entry []byte, verbatim bool) error {
+// made up. It replaces, in place, an inserted row with the same envelope_id and to.
+func (s *Sandbox) InsertLog(entry []byte) error {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(entry, &fields); err != nil || fields == nil {
 		return fmt.Errorf("sandbox: a log row is a JSON object: %w", cmp.Or(err, errors.New("it is null")))
@@ -42,22 +42,20 @@ func (s *Sandbox) InsertLog(entry []byte, verbatim bool) error {
 	if head.CreatedAt.IsZero() {
 		head.CreatedAt = now
 	}
-	o.insert(fields, head.CreatedAt, foreignRow{envelope: head.EnvelopeID, to: head.To, entered: now.UnixMilli()}, verbatim)
+	o.insert(fields, head.CreatedAt, foreignRow{envelope: head.EnvelopeID, to: head.To, entered: now.UnixMilli()})
 	return nil
 }
 
 // insert inserts a row. The caller holds the lock.
-func (o *outbox) insert(fields map[string]json.RawMessage, at time.Time, f foreignRow, verbatim bool) {
-	if !verbatim {
-		if f.envelope == "" {
-			f.envelope = fmt.Sprintf("%011x%07x", at.UnixMilli(), mix(o.seed+uint64(len(o.foreign)))&0xfffffff)
-		}
-		complete(fields, at, f.envelope)
+func (o *outbox) insert(fields map[string]json.RawMessage, at time.Time, f foreignRow) {
+	if f.envelope == "" {
+		f.envelope = fmt.Sprintf("%011x%07x", at.UnixMilli(), mix(o.seed+uint64(len(o.foreign)))&0xfffffff)
 	}
+	complete(fields, at, f.envelope)
 	f.at = at.UnixMilli()
 	f.text, _ = json.Marshal(fields) // raw values of a parsed object marshal
 	for i := range o.foreign {
-		if old := &o.foreign[i]; f.envelope != "" && old.envelope == f.envelope && old.to == f.to {
+		if old := &o.foreign[i]; old.envelope == f.envelope && old.to == f.to {
 			old.text = f.text
 			return
 		}
@@ -115,7 +113,7 @@ func (o *outbox) churn(v *Settings, now time.Time) (maxRows int) {
 	}
 	if o.draw() < v.LogLate {
 		late := time.Duration(o.draw() * float64(v.LogLateBy))
-		o.insert(map[string]json.RawMessage{}, now.Add(-late), foreignRow{state: Delivered, entered: now.UnixMilli()}, false)
+		o.insert(map[string]json.RawMessage{}, now.Add(-late), foreignRow{state: Delivered, entered: now.UnixMilli()})
 	}
 	if maxRows = v.LogCap; v.LogCapVaries {
 		maxRows -= int(o.draw() * float64(maxRows/2+1))

@@ -23,7 +23,7 @@ Control, JSON over HTTP
   POST   /_sandbox/reset         forget everything
   GET    /_sandbox/oracle        what was really done; ?summary=1 ?log=1 ?records=1
                                  ?order_number= ?recipient=
-  POST   /_sandbox/log           add rows of other programs to the sending log; ?verbatim=1
+  POST   /_sandbox/log           add rows of other programs to the sending log
   POST   /_sandbox/decide        {"order_number":"DD1","decision":"approve|decline|cancel|expire"};
                                  "end", "resume": its mandate, later
   POST   /_sandbox/cycle         deductions of the next cycle; {"bounced":["DD1"]}: those fail
@@ -49,14 +49,12 @@ Faults: {"operation":…,"kind":…}; the first that applies fires
 
 Settings (durations are text, "1.5s")
   latency                        of every call
-  enroll_status                  HTTP status of an accepted enrollment
   channel_disabled               enrollments are refused with 403
   list_delay                     from a decision to its state in the transaction list
   callback_wait                  between two tries of a callback
-  callback_delay, callback_copies  from a decision to its callbacks; how often each is sent
+  callback_copies                how often each callback is sent
   callback_lost                  share of decisions without a callback
   callback_forged                share of decisions preceded by a forged one
-  callback_bytes                 added to each callback
   quota, suspended               of the mail account: refused with 402, 403
   log_order                      newest, oldest, none
   log_delay, log_spread          from acceptance to the first row; over which the rows are spread

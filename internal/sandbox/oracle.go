@@ -21,8 +21,6 @@ type Oracle struct {
 type Enrollments struct {
 	Accepted   int            `json:"accepted"`
 	Refused    int            `json:"refused"`
-	V2         int            `json:"v2"` // of those accepted
-	V3         int            `json:"v3"`
 	States     map[string]int `json:"states"`      // by status: New, Approved …
 	Deductions map[string]int `json:"deductions"`  // the same of deductions
 	Orders     int            `json:"orders"`      // distinct order numbers
@@ -94,8 +92,8 @@ func (s *Sandbox) Enrolled(orderNumber string) int {
 func (l *registry) oracle(q Query) Enrollments {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	e := Enrollments{Accepted: len(l.rows), V2: l.version[2], V3: l.version[3],
-		Orders: len(l.last), TwiceCount: len(l.twice), Twice: map[string]int{}, States: map[string]int{}, Deductions: map[string]int{}}
+	e := Enrollments{Accepted: len(l.rows), Orders: len(l.last), TwiceCount: len(l.twice), Twice: map[string]int{},
+		States: map[string]int{}, Deductions: map[string]int{}}
 	now := time.Now()
 	for i := range l.rows {
 		e.States[txLabels[l.rows[i].status(now)]]++

@@ -41,18 +41,16 @@ type enrollment struct {
 	decided int64  // when the list shows the decision
 	cents   int64
 	before  uint32 // number + 1 of the previous enrollment with the same order number; 0 if there is none
-	version uint8  // 2 or 3
 	tx      uint8
 	mandate uint8
 }
 
 // registry holds every accepted enrollment. The upstream has no idempotency: one order number may have several.
 type registry struct {
-	mu      sync.Mutex
-	rows    []enrollment
-	last    map[string]uint32 // order number -> number + 1 of its last enrollment
-	twice   map[string]int    // order number with more than one enrollment -> how many
-	version [4]int
+	mu    sync.Mutex
+	rows  []enrollment
+	last  map[string]uint32 // order number -> number + 1 of its last enrollment
+	twice map[string]int    // order number with more than one enrollment -> how many
 
 	deductions []deduction
 	cycle      uint32  // the last one
@@ -62,7 +60,7 @@ type registry struct {
 func (l *registry) reset() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.rows, l.last, l.twice, l.version = nil, map[string]uint32{}, map[string]int{}, [4]int{}
+	l.rows, l.last, l.twice = nil, map[string]uint32{}, map[string]int{}
 	l.deductions, l.cycle, l.listed = nil, 0, nil
 }
 
@@ -77,7 +75,6 @@ func (l *registry) add(e enrollment) int {
 	l.rows = append(l.rows, e)
 	l.last[e.order] = uint32(len(l.rows))
 	l.listed = append(l.listed, int32(len(l.rows)))
-	l.version[e.version]++
 	return len(l.rows) - 1
 }
 

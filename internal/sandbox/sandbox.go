@@ -122,8 +122,8 @@ var endpoints = map[string]struct {
 	op   operation
 	work func(*Sandbox, *call) answer
 }{
-	"/v3/mandates":              {opEnroll, (*Sandbox).enrollV3},
-	"/api/v2/mandates":          {opEnroll, (*Sandbox).enrollV2},
+	"/v3/mandates":              {opEnroll, (*Sandbox).enroll},
+	"/api/v2/mandates":          {opEnroll, (*Sandbox).enroll},
 	"/v3/mandates/transactions": {opTransactions, (*Sandbox).transactions},
 	"/api/v0/messages":          {opSend, (*Sandbox).send},
 	"/api/v0/logs":              {opLogs, (*Sandbox).logs},

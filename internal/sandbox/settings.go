@@ -16,15 +16,12 @@ const (
 type Settings struct {
 	Latency Duration `json:"latency"` // of every call, before its work is done
 
-	EnrollStatus    int      `json:"enroll_status"`    // HTTP status of an accepted enrollment
 	ChannelDisabled bool     `json:"channel_disabled"` // the account may not use direct debit: 403
 	ListDelay       Duration `json:"list_delay"`       // from a decision to its state in the transaction list
 	CallbackWait    Duration `json:"callback_wait"`    // between two tries of a callback
-	CallbackDelay   Duration `json:"callback_delay"`   // from a decision to its callbacks
 	CallbackCopies  int      `json:"callback_copies"`  // how often each is sent
 	CallbackLost    float64  `json:"callback_lost"`    // share of decisions without callbacks, 0 to 1
 	CallbackForged  float64  `json:"callback_forged"`  // share of them with a callback before that says the opposite, with a wrong checksum
-	CallbackBytes   int      `json:"callback_bytes"`   // added to each callback
 
 	Quota     int64 `json:"quota"`     // recipients the account may send to in total
 	Suspended bool  `json:"suspended"` // submissions are refused with 403, and the account says so
@@ -53,7 +50,7 @@ type Settings struct {
 // DefaultSettings are the settings of a sandbox that is given none.
 func DefaultSettings() Settings {
 	return Settings{
-		EnrollStatus: 200, CallbackWait: Duration(5 * time.Second), CallbackCopies: 1,
+		CallbackWait: Duration(5 * time.Second), CallbackCopies: 1,
 		Quota: 10_000_000, LogOrder: Newest, LogDelay: Duration(time.Second), LogCap: 1000, LogLateBy: Duration(time.Minute),
 		DeferredFor: Duration(5 * time.Minute),
 	}
@@ -63,10 +60,8 @@ func DefaultSettings() Settings {
 func (v Settings) check() error {
 	share := func(f float64) bool { return f >= 0 && f <= 1 }
 	switch {
-	case v.EnrollStatus < 200 || v.EnrollStatus > 299:
-		return fmt.Errorf("enroll_status is %d, it must be a 2xx status", v.EnrollStatus)
-	case v.CallbackCopies < 0 || v.CallbackCopies > 100 || v.CallbackBytes < 0 || v.CallbackBytes > maxPadding:
-		return fmt.Errorf("callback_copies must be 0 to 100, and callback_bytes 0 to %d", maxPadding)
+	case v.CallbackCopies < 0 || v.CallbackCopies > 100:
+		return fmt.Errorf("callback_copies is %d, it must be 0 to 100", v.CallbackCopies)
 	case !share(v.CallbackLost) || !share(v.CallbackForged):
 		return fmt.Errorf("callback_lost and callback_forged must be between 0 and 1")
 	case v.LogOrder != Newest && v.LogOrder != Oldest && v.LogOrder != NoOrder:
@@ -82,7 +77,7 @@ func (v Settings) check() error {
 	case v.LogFixed && v.LogCapVaries:
 		return fmt.Errorf("log_fixed and log_cap_varies cannot be used together")
 	case v.Latency < 0 || v.LogDelay < 0 || v.LogSpread < 0 || v.DeferredFor < 0 || v.ListDelay < 0 || v.CallbackWait < 0 ||
-		v.CallbackDelay < 0 || v.LogLateBy < 0:
+		v.LogLateBy < 0:
 		return fmt.Errorf("a duration must not be negative")
 	}
 	return nil
