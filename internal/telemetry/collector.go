@@ -38,17 +38,20 @@ type collector struct {
 	said time.Time // zero for never
 }
 
-func (c Config) collector(log zerolog.Logger) (*collector, error) {
-	header, err := c.header()
-	if err != nil {
-		return nil, err
+// collector returns the one that a configuration names, or the variable that is wrong and its problem.
+func (c Config) collector(log zerolog.Logger) (to *collector, variable, problem string) {
+	var err error
+	to = &collector{url: c.url(), log: log, ending: make(chan struct{})}
+	if to.timeout, err = c.timeout(); err != nil {
+		return nil, "OTEL_EXPORTER_OTLP_TIMEOUT", "must be a number of milliseconds (for example 10000)"
 	}
-	timeout, err := c.timeout()
-	if err != nil {
-		return nil, err
+	if to.header, err = c.header(); err != nil {
+		return nil, "OTEL_EXPORTER_OTLP_HEADERS", "must be a list of name=value, with commas between"
 	}
-	transport, err := c.transport()
-	return &collector{url: c.url(), header: header, timeout: timeout, transport: transport, log: log, ending: make(chan struct{})}, err
+	if to.transport, err = c.transport(); err != nil {
+		return nil, "OTEL_EXPORTER_OTLP_CERTIFICATE", err.Error()
+	}
+	return to, "", ""
 }
 
 // header are the collector's headers; their values are percent-encoded.

@@ -73,16 +73,8 @@ func (c Config) Fault() (variable, problem string) {
 		}
 		return variable, "must be an address such as http://127.0.0.1:4318, without a user"
 	}
-	if _, err := c.timeout(); err != nil {
-		return "OTEL_EXPORTER_OTLP_TIMEOUT", "must be a number of milliseconds (for example 10000)"
-	}
-	if _, err := c.header(); err != nil {
-		return "OTEL_EXPORTER_OTLP_HEADERS", "must be a list of name=value, with commas between"
-	}
-	if _, err := c.transport(); err != nil {
-		return "OTEL_EXPORTER_OTLP_CERTIFICATE", err.Error()
-	}
-	return "", ""
+	_, variable, problem = c.collector(zerolog.Nop())
+	return variable, problem
 }
 
 func (c Config) url() string {
@@ -119,9 +111,9 @@ func (c Config) Open(program, version string, log zerolog.Logger) (*Tracer, erro
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn().Err(err).Msg("traces") }))
 	spans, ends := c.Spans, func() {}
 	if spans == nil {
-		to, err := c.collector(log)
-		if err != nil {
-			return nil, fmt.Errorf("telemetry: %w", err)
+		to, variable, problem := c.collector(log)
+		if problem != "" {
+			return nil, fmt.Errorf("telemetry: %s %s", variable, problem)
 		}
 		spans, ends = otlptrace.NewUnstarted(to), sync.OnceFunc(func() { close(to.ending) })
 	}
