@@ -21,10 +21,18 @@ const (
 	maxShort = 3
 )
 
+// place is how many rows a list had at a time.
+type place struct {
+	at   time.Time
+	rows int
+}
+
 // background is what is read again: rows that may have changed, or that came late.
 type background struct {
 	near, scan     *reading // under way, back to Overlap, and of everything; nil if there is none
 	nearAt, scanAt time.Time
+	nearFrom       place    // where near begins in a list that shows its oldest rows first, which grows behind it
+	nearNext       place    // where it will
 	scanned        int      // rows that the list had when scan began
 	open           []uint64 // keys of rows that may change and were not seen since openAt, those to look at first last
 	openAt         time.Time
@@ -49,8 +57,13 @@ func (b *background) budget(now time.Time, pace float64, most int) int {
 // rest goes on with what is read again: Pace pages a second together, unlimited until all was read once.
 func (r *run[T]) rest(ctx context.Context) error {
 	now := time.Now()
-	if r.near == nil && r.state.Order == NewestFirst && now.Sub(r.nearAt) >= r.roundEvery() {
+	placed := r.state.Order == NewestFirst || r.state.Order == OldestFirst && r.shape.size > 0
+	if r.near == nil && placed && now.Sub(r.nearAt) >= r.roundEvery() {
 		r.near, r.nearAt = r.newReading(r.nearBack(now)), now
+		if r.state.Order == OldestFirst {
+			r.near.shape, r.near.resumed = r.shape, true
+			r.near.resume(r.nearPlace(now))
+		}
 	}
 	grown := r.state.Order == Unordered && r.state.Total > r.scanned // by rows that may be anywhere
 	if r.scan == nil && (grown || now.Sub(r.scanAt) >= r.scanEvery()) {
@@ -93,12 +106,25 @@ func (r *run[T]) roundEvery() time.Duration {
 	return min(retry.RoundEvery, roundSweeps*r.Interval)
 }
 
-// nearBack is how far back near goes: as far as rows may be late, or Recent, so that a list that stands still is left alone.
+// nearBack is how far back near goes, from the newest row: as far as rows may be late, or Recent, so that a list that stands still
+// is left alone.
 func (r *run[T]) nearBack(now time.Time) time.Time {
 	if r.Recent > 0 {
 		return now.Add(-max(r.Recent, r.Overlap))
 	}
 	return r.state.CompleteThrough.Add(-r.Overlap)
+}
+
+// nearPlace is where near begins in a list that shows its oldest rows first.
+func (r *run[T]) nearPlace(now time.Time) int {
+	end := place{now, r.end}
+	switch {
+	case r.nearNext.at.IsZero():
+		r.nearFrom, r.nearNext = end, end
+	case now.Sub(r.nearNext.at) >= max(r.Recent, r.Overlap):
+		r.nearFrom, r.nearNext = r.nearNext, end
+	}
+	return r.nearFrom.rows
 }
 
 // scanEvery is the shortest time from one scan to the next. Where new rows may be anywhere, or all are as recent as what is
@@ -164,7 +190,7 @@ func (r *run[T]) ended(of *reading) {
 		last := of.Reading
 		r.readLast.Store(&last)
 	}
-	if of == r.near && of.isCut {
+	if of == r.near && (of.isCut || of.resumed) {
 		return
 	}
 	switch {

@@ -120,6 +120,46 @@ func TestCallsAreBoundedAndNewRowsArePublishedInTime(t *testing.T) {
 	}
 }
 
+// A row that is late by less than Overlap is published within minutes, however long a scan takes.
+func TestLateRowsAreFoundWithinMinutes(t *testing.T) {
+	inWorld(t, 100, func(w *world) {
+		if w.order == Unordered {
+			w.Skip("a new row is found there when the scan comes by")
+		}
+		w.change(func() {
+			w.add(50_000)
+			for i, r := range w.rows {
+				r.created, r.final = r.created.Add(-time.Duration(len(w.rows)-i)*time.Minute), true
+			}
+		})
+		w.sweeper.Limit = 100
+		var late []*row
+		go func() {
+			time.Sleep(20 * time.Minute)
+			for range 20 {
+				time.Sleep(time.Minute)
+				w.change(func() {
+					w.add(300)
+					late = append(late, w.late(2*time.Minute))
+					for _, r := range w.rows[50_000:] {
+						r.final = true
+					}
+				})
+			}
+		}()
+		w.run(45 * time.Minute)
+		at := map[ID]time.Time{}
+		for _, e := range w.events {
+			at[e.ID] = e.At
+		}
+		for i, r := range late {
+			if took := at[r.id(1)].Sub(r.created); took > 5*time.Minute || took < 0 {
+				w.Errorf("late row %d was published after %v", i, took)
+			}
+		}
+	})
+}
+
 func TestLateRowsAndNewStatesAreFoundWhereverTheyAre(t *testing.T) {
 	inWorld(t, 1000, func(w *world) {
 		w.run(time.Minute)
