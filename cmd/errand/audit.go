@@ -65,7 +65,6 @@ func listActs(entries []act.Entry, now time.Time) listing {
 	return l
 }
 
-// resultCell returns the result of an act, with the reason if it was not done.
 func resultCell(e act.Entry) cell {
 	switch {
 	case e.Suspect != "":

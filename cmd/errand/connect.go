@@ -30,7 +30,6 @@ func (a access) open(ctx context.Context, name string, c console) (broker, error
 // connectWait is how long a command waits for a server.
 const connectWait = 5 * time.Second
 
-// broker is a connection to NATS with its JetStream.
 type broker struct {
 	nc *nats.Conn
 	js jetstream.JetStream

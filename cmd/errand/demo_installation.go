@@ -104,7 +104,6 @@ func (h *installation) runPart(end, stop func(), name string, run func() error) 
 	h.cleanups = append(h.cleanups, func() { stop(); <-ended })
 }
 
-// fault returns what has failed so far.
 func (h *installation) fault() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -190,7 +190,6 @@ func (r *demoRequest) look(ctx context.Context, b broker) error {
 	return nil
 }
 
-// note notes an outcome.
 func (r *demoRequest) note(e client.Event) {
 	var b messages.SendOutcome
 	_ = messages.DecodeEvent(e.Data, &b) // a missing value shows in the table

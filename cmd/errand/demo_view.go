@@ -26,7 +26,6 @@ func newDemoView(c console, s *scenario) *demoView {
 // every is the number of deliveries of the big message per line.
 const every = 500
 
-// show shows one event.
 func (v *demoView) show(e event) {
 	s := messages.ParseSubject(e.Subject)
 	if s.Operation != messages.Delivery || s.ID != v.many.id {
@@ -40,7 +39,6 @@ func (v *demoView) show(e event) {
 	}
 }
 
-// printSummary shows the table, the unexpected results, and where to look.
 func (v *demoView) printSummary(h *installation, problems []string) {
 	head := []string{"requested", "calls", "accepted", "delivered", "bounced", "refused"}
 	fmt.Fprintf(v.out, "\n%s", pad("", 19))
@@ -73,7 +71,6 @@ func (v *demoView) printSummary(h *installation, problems []string) {
 		withoutCredentials(h.nats))
 }
 
-// printHints says what can be tried while the installation keeps running.
 func (v *demoView) printHints(h *installation) {
 	to := " --nats-url " + withoutCredentials(h.nats)
 	fmt.Fprintf(v.out, `

@@ -84,7 +84,6 @@ func (e *erase) Run(ctx context.Context, c console) error {
 	return e.remove(ctx, c, b, person, found)
 }
 
-// traces returns what is to be removed.
 func (e *erase) traces(ctx context.Context, b broker, secrets []*messages.RecipientSecret) (t act.Traces, err error) {
 	now := time.Now()
 	if e.Of != "" {
@@ -131,7 +130,6 @@ func (e *erase) write(c console, t act.Traces) {
 	writeUnread(c, t.Unread)
 }
 
-// remove removes what is not refused, and reports each.
 func (e *erase) remove(ctx context.Context, c console, b broker, person act.Person, t act.Traces) error {
 	var failed []error
 	report := func(what string, err error) {

@@ -19,7 +19,6 @@ import (
 // maxBody is the maximum size of a body in bytes; servers accept less.
 const maxBody = 64 << 20
 
-// operationOf returns the operation that a subject requests.
 func operationOf(subject string) (messages.Operation, error) {
 	var subjects []string
 	for _, op := range messages.Requests {
@@ -139,10 +138,8 @@ func faults(op messages.Operation, e *messages.Invalid) string {
 	return b.String()
 }
 
-// fieldsOf returns the names of a request's fields.
 func fieldsOf(op messages.Operation) []string { return jsonNames(requests[op], nil) }
 
-// textsOf returns the names of a request's text fields.
 func textsOf(op messages.Operation) []string {
 	return jsonNames(requests[op], reflect.TypeFor[string]())
 }

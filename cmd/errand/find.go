@@ -109,7 +109,6 @@ func unmatchedRows(events []inspect.Event, now time.Time) (cells [][]cell) {
 	return cells
 }
 
-// candidatesOf names the requests that a row or a record may belong to.
 func candidatesOf(e inspect.Event) string {
 	var body messages.DeliveryBody
 	_ = messages.DecodeEvent(e.Message.Data, &body) // it could be read before

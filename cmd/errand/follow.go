@@ -30,7 +30,6 @@ func (e event) split() (kind, id string) {
 	return kind, e.Subject[len(kind)+1:]
 }
 
-// startAt says with which stored events to start.
 type startAt struct {
 	since time.Time
 	last  uint64

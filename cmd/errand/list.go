@@ -82,7 +82,6 @@ func listGroups(groups []inspect.Group, now time.Time) listing {
 	return out
 }
 
-// reasonOf returns the reason of a row, with the HTTP status if there is one.
 func reasonOf(r inspect.Row) string {
 	if r.HTTPStatus == 0 {
 		return string(r.Reason)
@@ -92,7 +91,6 @@ func reasonOf(r inspect.Row) string {
 
 func stateCell(state messages.State) cell { return cell{string(state), colourOf(state)} }
 
-// query returns the query for a valid selection.
 func (s selection) query(now time.Time) (inspect.Query, error) {
 	q := inspect.Query{Limit: s.Limit, Since: s.Since.from(now)}
 	if s.Limit < 0 {

@@ -13,7 +13,6 @@ import (
 	"errand/pkg/messages"
 )
 
-// format is the form of a command's output.
 type format struct {
 	Output string `short:"o" default:"table" enum:"table,json,jsonl,name" help:"table, json, jsonl (an object per line) or name (ids)."`
 }
@@ -162,7 +161,6 @@ func (c console) table(head []string, rows [][]cell) {
 	}
 }
 
-// cutTo cuts a text to n characters.
 func cutTo(text string, n int) string {
 	if runes := []rune(text); len(runes) > n && n > 0 {
 		return string(runes[:n-1]) + "…"

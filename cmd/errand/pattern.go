@@ -34,7 +34,6 @@ func badPattern(pattern string) string {
 		typo.DidYouMean(strings.Join(tokens[:min(3, len(tokens))], "."), known)
 }
 
-// events returns the subjects of the streams of events.
 func events() (subjects []string) {
 	for _, stream := range bus.Streams(bus.Limits{}) {
 		if stream.Retention == jetstream.LimitsPolicy && stream.Name != bus.RateLeases && stream.Name != bus.Audit {

@@ -92,7 +92,6 @@ func (d *deadRedrive) Run(ctx context.Context, c console) error {
 	})
 }
 
-// query returns the chosen dead letters.
 func (d *deadRedrive) query() (inspect.Query, error) {
 	s := selection{Operation: d.Operation, Reason: d.Reason, Since: d.Since, Limit: d.Limit}
 	q, err := s.query(time.Now())
@@ -141,7 +140,6 @@ func (d *deadRedrive) plan(c console, items []act.Item) {
 	d.show(c, l)
 }
 
-// redrive runs the items and shows each result.
 func (d *deadRedrive) redrive(ctx context.Context, c console, requests act.Requests, items []act.Item) (done []act.Redriven, err error) {
 	consent := act.Consent{Why: d.Why, Accept: d.AcceptTwice, Force: d.Force, Rate: d.Rate}
 	err = requests.Redrive(ctx, items, consent, func(r act.Redriven) {

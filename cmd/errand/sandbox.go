@@ -57,7 +57,6 @@ func (s *standIn) Run(ctx context.Context, c console) error {
 	return err
 }
 
-// greet prints how to use the sandbox.
 func (s *standIn) greet(c console, base string) {
 	base = cmp.Or(strings.TrimRight(s.PublicURL, "/"), reachable(base))
 	what := func(given string) string {
@@ -75,7 +74,6 @@ func (s *standIn) greet(c console, base string) {
 	fmt.Fprintln(c.out, "Ctrl-C stops it.")
 }
 
-// environment returns the variables for programs that use the sandbox.
 func (s *standIn) environment(base string) []string {
 	lines := []string{
 		"export MANDATE_API_URL=" + base,

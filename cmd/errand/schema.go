@@ -45,7 +45,6 @@ func (s *schema) Run(_ context.Context, c console) error {
 	return err
 }
 
-// listSchemas lists the subjects and what they are for.
 func listSchemas(c console, subjects []string) error {
 	columns := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
 	for _, subject := range subjects {

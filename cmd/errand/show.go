@@ -74,7 +74,6 @@ func (s *show) Run(ctx context.Context, c console) error {
 	return nil
 }
 
-// goOn shows new events until the request has an outcome.
 func (s *show) goOn(ctx context.Context, f *follower, c console) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()

@@ -49,7 +49,6 @@ func (s *stuck) list(found inspect.Stuck, now time.Time) listing {
 	return l
 }
 
-// write writes causes and requests for people.
 func (s *stuck) write(c console, found inspect.Stuck, now time.Time) {
 	if len(found.Requests) == 0 {
 		fmt.Fprintf(c.out, "No request has waited longer than %s.\n", inspect.Span(s.Older))

@@ -62,7 +62,6 @@ func (w *waiting) run(ctx context.Context) error {
 	}
 }
 
-// notDone returns the error for a request without an outcome.
 func (w *waiting) notDone(ctx context.Context, said string) error {
 	after := fmt.Sprintf("no outcome within %v", w.timeout)
 	if !errors.Is(ctx.Err(), context.DeadlineExceeded) {

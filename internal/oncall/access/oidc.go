@@ -146,7 +146,6 @@ func (g *Guard) login(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// begin sends a browser to log in, and notes the page to return to.
 func (g *Guard) begin(w http.ResponseWriter, r *http.Request, then string) error {
 	_, oauth, err := g.issuer.oauth(oidc.ClientContext(r.Context(), g.issuer.client))
 	if err != nil {

@@ -11,7 +11,6 @@ import (
 	"errand/pkg/messages"
 )
 
-// cancelling is what it takes to end a request before any call was made.
 type cancelling struct {
 	op          messages.Operation
 	id          string
@@ -39,7 +38,6 @@ func (r Requests) Cancel(ctx context.Context, op messages.Operation, id, why str
 	return c.op, err
 }
 
-// cancellable finds the operation that has an id, and what is to be done there.
 func (r Requests) cancellable(ctx context.Context, op messages.Operation, id string) (found cancelling, err error) {
 	if !messages.IsID(id) {
 		return found, fmt.Errorf("%w: %q is not a valid request id", ErrNothingDone, id)

@@ -95,7 +95,6 @@ func ErasureOf(ctx context.Context, r inspect.Reader, op messages.Operation, id 
 	return e, nil
 }
 
-// count finds the subjects of a request in a stream.
 func (e *Erasure) count(ctx context.Context, js jetstream.JetStream, stream, filter string) error {
 	s, err := js.Stream(ctx, stream)
 	if err != nil {

@@ -158,7 +158,6 @@ func classify(ctx context.Context, log history.Log, letter inspect.DeadLetter) (
 	return item, nil
 }
 
-// expired is an item whose events are gone.
 func (i Item) expired() Item {
 	i.was, i.afterUnknown = messages.PriorOutcome{State: messages.Failed, Reason: i.Reason}, true
 	switch i.Reason {
@@ -180,7 +179,6 @@ func (i Item) expired() Item {
 	return i
 }
 
-// reopened is an item whose request was opened again.
 func (i Item) reopened(f messages.Facts) Item {
 	switch {
 	case f.Fingerprint != i.fingerprint:
@@ -191,7 +189,6 @@ func (i Item) reopened(f messages.Facts) Item {
 	return i.as(inspect.Reopened, "reopened by %s (%s) and not published since", f.By, f.Why)
 }
 
-// ended is an item whose request has an outcome.
 func (i Item) ended(ctx context.Context, log history.Log, last history.Entry, f messages.Facts) (Item, error) {
 	outcome := last
 	if i.State == messages.Resolved {

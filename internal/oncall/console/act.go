@@ -14,7 +14,6 @@ import (
 	"errand/pkg/messages"
 )
 
-// person returns the user as the audit names them.
 func (s *Server) person(user access.User) (act.Person, error) {
 	return act.As(user.Name, s.via, s.reader.Conn, s.reader.JS)
 }

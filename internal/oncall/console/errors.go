@@ -51,7 +51,6 @@ func (s *Server) errorPage(err error) page {
 	return page{Title: why.Title, Name: "error", Data: why, Status: why.Status}
 }
 
-// refuse shows why a request is refused.
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, why *access.Refusal) {
 	p := s.errorPage(why)
 	p.Data, p.Name = why, "refused"

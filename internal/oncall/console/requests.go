@@ -17,7 +17,6 @@ type requestList struct {
 	Queued bool // they are read from the queues
 }
 
-// listPage is a page of a list.
 type listPage struct {
 	Rows  []index.Row
 	Next  string // path of the page after this one
@@ -43,7 +42,6 @@ func askedOf(q url.Values) asked {
 		Operations: inspect.Operations, States: inspect.States(nil), Reasons: messages.Reasons, Spans: spans}
 }
 
-// pageRows is how many requests a page has.
 const pageRows = 50
 
 func (a asked) filter(now time.Time) (f index.Filter, err error) {
@@ -100,7 +98,6 @@ func (s *Server) requests(r *http.Request, _ access.User) (page, error) {
 	return page{Title: "Requests", Nav: "/requests", Name: "requests", Data: list}, err
 }
 
-// listed reads a page of a list from the index.
 func (s *Server) listed(r *http.Request, f index.Filter) (p listPage, err error) {
 	q := r.URL.Query()
 	f.Before = index.Cursor(q.Get("before"))
@@ -166,7 +163,6 @@ func (s *Server) deadLetters(r *http.Request, user access.User) (page, error) {
 	return page{Title: "Dead letters", Nav: "/dead-letters", Name: "dead", Data: list}, err
 }
 
-// deadFilter returns a query's filter of dead letters.
 func deadFilter(q url.Values) (index.Filter, error) {
 	f, err := askedOf(q).filter(time.Now())
 	f.Dead = true

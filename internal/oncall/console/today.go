@@ -25,7 +25,6 @@ type today struct {
 	Stale      bool // queues and programs do not answer
 }
 
-// share is one state's part of all deliveries.
 type share struct {
 	State messages.State
 	Count int
@@ -82,7 +81,6 @@ func (t *today) ofQueues() {
 	}
 }
 
-// sharesOf counts rows of the sending log by state.
 func sharesOf(events []index.Count) (all []share) {
 	total := 0
 	for _, c := range index.Sum(events, func(k index.Kind) index.Kind {

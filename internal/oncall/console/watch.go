@@ -27,7 +27,6 @@ type watch struct {
 	lost  time.Time // when NATS was first found gone, zero while it is connected
 }
 
-// known is the last status.
 type known struct {
 	Status inspect.Status
 	Stuck  inspect.Stuck
@@ -84,7 +83,6 @@ func (w *watch) get() known {
 // notice is shown above every page.
 type notice struct{ Kind, Text string }
 
-// notices say how current the pages are.
 func (w *watch) notices() (all []notice) {
 	k := w.get()
 	add := func(kind, format string, args ...any) { all = append(all, notice{kind, fmt.Sprintf(format, args...)}) }

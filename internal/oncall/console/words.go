@@ -69,7 +69,6 @@ func badgeOf(what any) badge {
 	return badge{style.OfState(fmt.Sprint(what)), label(what)}
 }
 
-// label is a name of the contract as text.
 func label(name any) string { return strings.ReplaceAll(fmt.Sprint(name), "_", " ") }
 
 func where(place any) string {
@@ -104,7 +103,6 @@ var reasons = map[messages.Reason]string{
 
 func reason(r messages.Reason) string { return cmp.Or(reasons[r], string(r)) }
 
-// clock returns the time in any of the types that have one.
 func clock(at any) (t time.Time) {
 	switch at := at.(type) {
 	case time.Time:

@@ -10,7 +10,6 @@ import (
 // Resolution is how exactly times of events are kept: since a time means since the last multiple of it.
 const Resolution = 5 * time.Minute
 
-// slotOf is the span that a time is in.
 func slotOf(t time.Time) int64 { return t.Unix() / int64(Resolution/time.Second) }
 
 // timeOf is when a span begins.

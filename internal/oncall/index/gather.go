@@ -19,7 +19,6 @@ type batch struct {
 	secrets  map[string]struct{}
 }
 
-// key is what a request is known by.
 type key struct {
 	id        string
 	operation messages.Operation
@@ -38,7 +37,6 @@ type news struct {
 	erased  bool
 }
 
-// name is what a request is found by.
 type name struct {
 	hash int64
 	what int // its place in whats

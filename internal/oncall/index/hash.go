@@ -25,7 +25,6 @@ var whats = []messages.NamedAs{
 // keySize is how many bytes a key has at least.
 const keySize = 32
 
-// keyFile is the file in the directory of an index that holds its key.
 const keyFile = "key"
 
 // loadKey reads the key of an index, and makes it where there is none.

@@ -135,7 +135,6 @@ type question struct {
 	kinds map[int64]Count // by number
 }
 
-// ask runs a question.
 func (x *Index) ask(ctx context.Context, run func(q question) error) error {
 	x.mu.RLock()
 	defer x.mu.RUnlock()

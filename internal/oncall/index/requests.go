@@ -150,7 +150,6 @@ func (q question) rows(text string, args ...any) (all []Row, err error) {
 	return all, err
 }
 
-// kindsOf are the kinds by their number, with how many requests are of each.
 func kindsOf(ctx context.Context, tx *sql.Tx) (map[int64]Count, error) {
 	rows, err := tx.QueryContext(ctx, "SELECT kind, requests, "+kindColumns+" FROM kind")
 	all := map[int64]Count{}

@@ -84,7 +84,6 @@ func open(dir string, check []byte) (*store, error) {
 	return s, nil
 }
 
-// removed reports whether the file is no longer in its directory.
 func (s *store) removed(dir string) bool {
 	now, err := os.Stat(filepath.Join(dir, file))
 	return err != nil || !os.SameFile(s.file, now)
@@ -136,13 +135,11 @@ func damaged(err error) bool {
 	return code == sqlite3.SQLITE_CORRUPT || code == sqlite3.SQLITE_NOTADB || code == sqlite3.SQLITE_ERROR
 }
 
-// full reports whether err says that there is no room on the disk.
 func full(err error) bool {
 	e, ok := errors.AsType[*sqlite.Error](err)
 	return ok && e.Code()&0xff == sqlite3.SQLITE_FULL
 }
 
-// state reads how far the index is.
 func (s *store) state(l *lag) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

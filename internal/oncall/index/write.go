@@ -22,7 +22,6 @@ type writer struct {
 	next       int64           // n of the next row of a request: none is ever used again
 }
 
-// newWriter takes the connection that writes.
 func newWriter(s *store) (*writer, error) {
 	conn, err := s.write.Conn(background)
 	if err != nil {
@@ -221,7 +220,6 @@ func (w *writer) count() error {
 	return w.exec("INSERT OR REPLACE INTO meta VALUES ('last', ?)", w.next-1)
 }
 
-// forget removes whom the requests named that were erased, and what the sending log said.
 func (w *writer) forget(b *batch) error {
 	var gone []int64
 	for _, r := range b.order {

@@ -111,7 +111,6 @@ func (e *LogEvidence) Says() string {
 	return fmt.Sprintf("%s, read through %s, %s the call", said, e.Through.UTC().Format("2 Jan 15:04 MST"), after)
 }
 
-// unknownBatches are the batches of unknown fate that an uncertain outcome lists.
 func unknownBatches(outcome messages.SendOutcome) (unknown []messages.Unsettled) {
 	for _, b := range outcome.Unsettled {
 		if b.State == messages.Uncertain {

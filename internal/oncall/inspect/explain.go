@@ -48,7 +48,6 @@ func why(o *Open, q Queue, programs []bus.ProgramStatus, now time.Time) string {
 	return "a program had it and stored nothing yet"
 }
 
-// reopenedBy says who had a request run again, and why.
 func reopenedBy(f messages.Facts) string {
 	switch {
 	case f.By == messages.ByCorrection:

@@ -111,7 +111,6 @@ func (r Reader) ended(ctx context.Context, op messages.Operation, q Query) ([]Ro
 	})
 }
 
-// inState are the newest events of one state that a query asks for.
 func (r Reader) inState(ctx context.Context, op messages.Operation, state messages.State, q Query) ([]Row, error) {
 	scan := bus.Scan{Stream: bus.EventsOf(op), Filter: op.Subject(state, "*"), Since: q.Since}
 	if some, err := scan.Newest(ctx, r.Conn, q.limitOfScan()); err != nil || !some {

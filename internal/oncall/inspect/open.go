@@ -107,7 +107,6 @@ type Open struct {
 	facts messages.Facts
 }
 
-// request is a message in a queue.
 type request struct {
 	bus.Message
 	id    string
