@@ -57,7 +57,7 @@ var doors = map[string]string{
 
 	// The index decides nothing, so it sees neither what calls nor what acts. It alone has SQLite: a minute to compile.
 	"internal/oncall":         "bus history lists/deliveries retry failpoint style pkg/messages nats.go zerolog x/sync",
-	"internal/oncall/access":  "programs retry keyfile zerolog oidc x/oauth2",
+	"internal/oncall/access":  "programs retry keyfile zerolog oidc x/net x/oauth2",
 	"internal/oncall/index":   "oncall/inspect bus retry pkg/messages nats.go zerolog sqlite",
 	"internal/oncall/console": "oncall programs bus mandates retry style pkg/messages nats.go zerolog",
 

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"golang.org/x/net/http/httpguts"
 )
 
 // Proxy says which proxy identifies users, and how.
@@ -29,7 +31,7 @@ func (p Proxy) validate() error {
 		}
 	}
 	for variable, header := range map[string]string{"CONSOLE_PROXY_USER_HEADER": p.UserHeader, "CONSOLE_PROXY_GROUPS_HEADER": p.GroupsHeader} {
-		if header == "" || strings.ContainsFunc(header, func(r rune) bool { return r != '-' && r != '_' && !isAlphanumeric(r) }) {
+		if !httpguts.ValidHeaderFieldName(header) {
 			return invalid(variable, fmt.Sprintf("is not a valid header name: %q", header))
 		}
 	}
@@ -37,10 +39,6 @@ func (p Proxy) validate() error {
 		return invalid("CONSOLE_PROXY_GROUPS_HEADER", "must differ from CONSOLE_PROXY_USER_HEADER")
 	}
 	return nil
-}
-
-func isAlphanumeric(r rune) bool {
-	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9'
 }
 
 func parsePeer(peer string) (netip.Prefix, error) {

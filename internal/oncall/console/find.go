@@ -17,7 +17,6 @@ import (
 
 type findPage struct {
 	Asked  bool
-	Of     string // the kind of word that was searched for; the word itself is on no page
 	Found  []foundRow
 	Mails  []index.Mail
 	Unread []string
@@ -66,7 +65,7 @@ func (s *Server) found(r *http.Request, _ access.User) (page, error) {
 	if err != nil {
 		return page{}, err
 	}
-	p := findPage{Asked: true, Of: kindOf(word), Mails: found.Mails, Unread: found.Unread}
+	p := findPage{Asked: true, Mails: found.Mails, Unread: found.Unread}
 	for _, f := range found.Found {
 		p.Found = append(p.Found, foundRow{f})
 	}
@@ -88,11 +87,4 @@ func (s *Server) addQueued(r *http.Request, word string, p *findPage) error {
 	}
 	slices.SortStableFunc(p.Found, func(a, b foundRow) int { return cmp.Or(b.At.Compare(a.At), strings.Compare(a.RequestID, b.RequestID)) })
 	return err
-}
-
-func kindOf(word string) string {
-	if strings.Contains(word, "@") {
-		return "that e-mail address"
-	}
-	return "that id, order number, name or phone number"
 }

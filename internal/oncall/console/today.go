@@ -4,10 +4,8 @@ import (
 	"net/http"
 	"time"
 
-	"errand/internal/bus"
 	"errand/internal/oncall/access"
 	"errand/internal/oncall/index"
-	"errand/internal/oncall/inspect"
 	"errand/pkg/messages"
 )
 
@@ -20,8 +18,6 @@ type today struct {
 	Dead       int
 	Waiting    uint64
 	Oldest     *messages.Time
-	Held       []bus.Hold
-	Paused     []inspect.Queue
 	Stale      bool // queues and programs do not answer
 }
 
@@ -59,26 +55,14 @@ func (s *Server) today(r *http.Request, _ access.User) (page, error) {
 			t.Dead += c.Count
 		}
 	}
-	t.ofQueues()
-	t.Stale = t.Err != nil || !s.watch.gone().IsZero()
-	return page{Title: "Today", Nav: "/", Name: "today", Data: t}, nil
-}
-
-func (t *today) ofQueues() {
 	for _, q := range t.Status.Queues {
 		t.Waiting += q.Untaken + uint64(max(0, q.Taken))
 		if q.Oldest != nil && (t.Oldest == nil || q.Oldest.Before(t.Oldest.Time)) {
 			t.Oldest = q.Oldest
 		}
-		if q.PausedUntil != nil {
-			t.Paused = append(t.Paused, q)
-		}
 	}
-	for _, op := range inspect.Operations {
-		if by, h := bus.HoldOf(t.Status.Programs, op); by != "" {
-			t.Held = append(t.Held, h)
-		}
-	}
+	t.Stale = t.Err != nil || !s.watch.gone().IsZero()
+	return page{Title: "Today", Nav: "/", Name: "today", Data: t}, nil
 }
 
 func sharesOf(events []index.Count) (all []share) {

@@ -130,10 +130,7 @@ func (r Reader) letterAt(ctx context.Context, sequence uint64) (DeadLetter, bool
 func (r Reader) lettersOfRequest(ctx context.Context, name string) (letters []DeadLetter, err error) {
 	for _, op := range Operations {
 		s := Story{RequestID: name, Operation: op}
-		for _, state := range []messages.State{messages.Failed, messages.Uncertain, messages.Partial} {
-			if !state.Final(op) {
-				continue
-			}
+		for _, state := range leavesOne {
 			m, there, err := bus.Last(ctx, r.Conn, bus.EventsOf(op), op.Subject(state, name))
 			if err != nil {
 				return nil, err
@@ -152,12 +149,14 @@ func (r Reader) lettersOfRequest(ctx context.Context, name string) (letters []De
 	return letters, nil
 }
 
+// leavesOne are the outcomes that leave a dead letter.
+var leavesOne = []messages.State{messages.Failed, messages.Uncertain, messages.Partial}
+
 // deadOf looks for the dead letters of a request: one is stored right after each of its
 // outcomes that leave one, so that is where it looks; later where a program died between.
 func (r Reader) deadOf(ctx context.Context, s Story) (letters []DeadLetter, err error) {
 	for _, e := range s.Events {
 		subject := messages.ParseSubject(e.Subject)
-		leavesOne := []messages.State{messages.Failed, messages.Uncertain, messages.Partial}
 		if subject.Operation != s.Operation || !slices.Contains(leavesOne, subject.State) {
 			continue
 		}

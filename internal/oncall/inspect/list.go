@@ -70,7 +70,7 @@ func (q Query) limitOfScan() int {
 // reason.
 func (q Query) wants(state messages.State) bool {
 	if len(q.States) == 0 && len(q.Reasons) > 0 {
-		return slices.Contains([]messages.State{messages.Failed, messages.Uncertain, messages.Partial, messages.Deferred}, state)
+		return state == messages.Deferred || slices.Contains(leavesOne, state)
 	}
 	return len(q.States) == 0 || slices.Contains(q.States, state)
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/bus"
 	"errand/pkg/messages"
@@ -37,7 +36,11 @@ func (r Reader) Queue(ctx context.Context, op messages.Operation, now time.Time)
 	if err != nil {
 		return Queue{}, fmt.Errorf("queue %s: %w", of.Name, err)
 	}
-	q := queueFrom(op, c.CachedInfo(), now)
+	info := c.CachedInfo()
+	q := Queue{Operation: op, Taken: info.NumAckPending, Pulls: info.NumWaiting, delivered: info.Delivered.Stream}
+	if info.Paused {
+		q.PausedUntil = optional(now.Add(info.PauseRemaining))
+	}
 	if _, q.Oldest, err = r.from(ctx, of, 1); err == nil { // the consumer learns later of what is stored
 		q.Untaken, q.FirstFree, err = r.from(ctx, of, q.delivered+1)
 	}
@@ -72,14 +75,6 @@ func (r Reader) pause(ctx context.Context, of bus.Queue) (*Pause, error) {
 		return nil, nil // it is not a record
 	}
 	return p, err
-}
-
-func queueFrom(op messages.Operation, info *jetstream.ConsumerInfo, now time.Time) Queue {
-	q := Queue{Operation: op, Taken: info.NumAckPending, Pulls: info.NumWaiting, delivered: info.Delivered.Stream}
-	if info.Paused {
-		q.PausedUntil = optional(now.Add(info.PauseRemaining))
-	}
-	return q
 }
 
 // from is how many requests a queue has from a sequence on, and when the first was stored.

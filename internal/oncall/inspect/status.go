@@ -188,12 +188,9 @@ func (r Reader) stream(ctx context.Context, name string) (Stream, error) {
 	if err != nil {
 		return Stream{}, fmt.Errorf("stream %s: %w", name, err)
 	}
-	return streamFrom(s.CachedInfo()), nil
-}
-
-func streamFrom(info *jetstream.StreamInfo) Stream {
+	info := s.CachedInfo()
 	return Stream{Name: info.Config.Name, Messages: info.State.Msgs, Bytes: info.State.Bytes, MaxBytes: max(info.Config.MaxBytes, -1),
-		Replicas: info.Config.Replicas, Current: bus.CurrentReplicas(info), Created: messages.Time{Time: info.Created}}
+		Replicas: info.Config.Replicas, Current: bus.CurrentReplicas(info), Created: messages.Time{Time: info.Created}}, nil
 }
 
 // Says is the number of problems in words.
