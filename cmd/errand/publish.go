@@ -91,7 +91,7 @@ func (p *publish) Run(ctx context.Context, c console) error {
 	switch {
 	case p.Wait:
 		fmt.Fprintf(c.errs, "request id %s, stored as %s\n", printable(receipt.RequestID), receipt.Position())
-		w := &waiting{b: b, receipt: receipt, published: time.Now(), timeout: p.Timeout, console: c, json: p.Output == "json"}
+		w := &waiting{b: b, receipt: receipt, timeout: p.Timeout, console: c, json: p.Output == "json"}
 		return w.run(ctx)
 	case p.Output == "json":
 		fmt.Fprintln(c.out, encoded(receipt, false))

@@ -59,34 +59,26 @@ func (s *standIn) Run(ctx context.Context, c console) error {
 
 func (s *standIn) greet(c console, base string) {
 	base = cmp.Or(strings.TrimRight(s.PublicURL, "/"), reachable(base))
-	what := func(given string) string {
-		if given == "" {
-			return "any non-empty text"
-		}
-		return given
-	}
-	fmt.Fprintf(c.out, "e-mandate service  %s/v3/mandates   access token: %s   portal key: %s\n", base, what(s.MandateToken),
-		what(s.PortalKey))
-	fmt.Fprintf(c.out, "email service      %s/api/v0/messages   key: %s\n", base, what(s.MailKey))
+	const anything = "any non-empty text"
+	fmt.Fprintf(c.out, "e-mandate service  %s/v3/mandates   access token: %s   portal key: %s\n", base, cmp.Or(s.MandateToken, anything),
+		cmp.Or(s.PortalKey, anything))
+	fmt.Fprintf(c.out, "email service      %s/api/v0/messages   key: %s\n", base, cmp.Or(s.MailKey, anything))
 	fmt.Fprintf(c.out, "pages              %s/   %s/mail\n", base, base)
-	fmt.Fprintf(c.out, "faults, settings   %s/_sandbox/help\n", base)
-	fmt.Fprintf(c.out, "\nFor the programs:\n\n%s\n", indented(strings.Join(s.environment(base), "\n")))
-	fmt.Fprintln(c.out, "Ctrl-C stops it.")
-}
-
-func (s *standIn) environment(base string) []string {
-	lines := []string{
-		"export MANDATE_API_URL=" + base,
-		"export MANDATE_API_V2_URL=" + base,
-		"export MANDATE_API_TOKEN=" + quoted(cmp.Or(s.MandateToken, "sandbox-token")),
-		"export MANDATE_PORTAL_KEY=" + quoted(cmp.Or(s.PortalKey, "sandbox-portal")),
+	fmt.Fprintf(c.out, "faults, settings   %s/_sandbox/help\n\nFor the programs:\n\n", base)
+	for _, v := range []struct{ variable, value string }{
+		{"MANDATE_API_URL", base},
+		{"MANDATE_API_V2_URL", base},
+		{"MANDATE_API_TOKEN", cmp.Or(s.MandateToken, "sandbox-token")},
+		{"MANDATE_PORTAL_KEY", cmp.Or(s.PortalKey, "sandbox-portal")},
+		{"MANDATE_CHECKSUM_SECRET", s.ChecksumSecret},
+		{"MAIL_API_URL", base},
+		{"MAIL_API_KEY", cmp.Or(s.MailKey, "sandbox-key")},
+	} {
+		if v.value != "" {
+			fmt.Fprintf(c.out, "    export %s=%s\n", v.variable, quoted(v.value))
+		}
 	}
-	if s.ChecksumSecret != "" {
-		lines = append(lines, "export MANDATE_CHECKSUM_SECRET="+quoted(s.ChecksumSecret))
-	}
-	return append(lines,
-		"export MAIL_API_URL="+base,
-		"export MAIL_API_KEY="+quoted(cmp.Or(s.MailKey, "sandbox-key")))
+	fmt.Fprintln(c.out, "\nCtrl-C stops it.")
 }
 
 // reachable replaces the host of base by loopback if the sandbox listens on all addresses.

@@ -3,7 +3,6 @@ package main
 import (
 	"io"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/mattn/go-isatty"
@@ -62,8 +61,4 @@ func (c console) paint(as colour, text string) string {
 		return text
 	}
 	return "\x1b[" + string(as) + "m" + text + "\x1b[0m"
-}
-
-func indented(text string) string {
-	return "    " + strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", "\n    ") + "\n"
 }

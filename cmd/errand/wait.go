@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,12 +18,11 @@ import (
 
 // waiting waits for the outcome of a published request and prints it. Until then it reports the status on standard error.
 type waiting struct {
-	b         broker
-	receipt   client.Receipt
-	published time.Time
-	timeout   time.Duration
-	console   console
-	json      bool
+	b       broker
+	receipt client.Receipt
+	timeout time.Duration
+	console console
+	json    bool
 }
 
 // Exit statuses of errand publish --wait, in addition to 0, 1 and 2.
@@ -67,12 +67,7 @@ func (w *waiting) notDone(ctx context.Context, said string) error {
 	if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		after = "interrupted"
 	}
-	if status := w.status(context.WithoutCancel(ctx)); status != "" {
-		said = status
-	}
-	if said == "" {
-		said = "nothing is known of it"
-	}
+	said = cmp.Or(w.status(context.WithoutCancel(ctx)), said, "nothing is known of it")
 	return &programs.Exit{Status: exitNotDone, Err: fmt.Errorf("%s: %s. The request goes on by itself. See errand watch --since 1h '%s'",
 		after, said, w.receipt.Operation.Filter(w.receipt.RequestID))}
 }
