@@ -35,8 +35,8 @@ type Guard struct {
 	// identify returns the user of a request, and until when that holds. Its error is a *Refusal.
 	identify func(r *http.Request) (User, time.Time, error)
 	origins  *http.CrossOriginProtection
-	sessions *sessions // nil without OIDC
-	issuer   *issuer   // nil without OIDC
+	sessions *Sealer // nil without OIDC
+	issuer   *issuer // nil without OIDC
 }
 
 // New returns the guard for a valid configuration. Refused requests are logged as warnings, with the peer's address
@@ -58,7 +58,7 @@ func New(c Config, log zerolog.Logger) (*Guard, error) {
 			return user, time.Now().Add(c.MaxAge), err
 		}
 	default:
-		g.sessions, g.issuer = newSessions(), newIssuer(&g.config)
+		g.sessions, g.issuer = NewSealer(), newIssuer(&g.config)
 		g.identify = g.bySession
 	}
 	return g, g.origins.AddTrustedOrigin(c.origin())

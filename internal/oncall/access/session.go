@@ -23,11 +23,12 @@ type session struct {
 	Until time.Time `json:"until"`
 }
 
-// sessions encrypts cookies, so that only this process can read or make them. The key is made at start and stored
+// Sealer encrypts what browsers keep, so that only this process can read or make it. The key is made at start and stored
 // nowhere: after a restart users log in again, mostly without being asked anything.
-type sessions struct{ aead cipher.AEAD }
+type Sealer struct{ aead cipher.AEAD }
 
-func newSessions() *sessions {
+// NewSealer returns a sealer with a key of its own.
+func NewSealer() *Sealer {
 	key := make([]byte, 32)
 	_, _ = rand.Read(key) // never fails
 	block, err := aes.NewCipher(key)
@@ -38,31 +39,40 @@ func newSessions() *sessions {
 	if err != nil {
 		panic(err) // AES has the block size that GCM needs
 	}
-	return &sessions{aead}
+	return &Sealer{aead}
 }
 
-// set stores v in a cookie. A value that is encrypted for one cookie does not decrypt as another.
-func (s *sessions) set(w http.ResponseWriter, name string, v any, keep time.Duration) error {
+// Seal encrypts data for a purpose, as text for a link or a cookie. It does not decrypt for another purpose.
+func (s *Sealer) Seal(purpose string, data []byte) string {
+	return base64.RawURLEncoding.EncodeToString(s.aead.Seal(nil, nil, data, []byte(purpose))) //nolint:gosec // it makes the nonce
+}
+
+// Open returns what was sealed for a purpose, or an error for a text that this sealer did not make.
+func (s *Sealer) Open(purpose, text string) ([]byte, error) {
+	sealed, err := base64.RawURLEncoding.DecodeString(text)
+	if err != nil {
+		return nil, err
+	}
+	return s.aead.Open(nil, nil, sealed, []byte(purpose))
+}
+
+// set stores v in a cookie.
+func (s *Sealer) set(w http.ResponseWriter, name string, v any, keep time.Duration) error {
 	plain, err := json.Marshal(v)
 	if err != nil {
 		return err
 	}
-	sealed := s.aead.Seal(nil, nil, plain, []byte(name)) //nolint:gosec // it makes the nonce
-	http.SetCookie(w, cookie(name, base64.RawURLEncoding.EncodeToString(sealed), int(keep/time.Second)))
+	http.SetCookie(w, cookie(name, s.Seal(name, plain), int(keep/time.Second)))
 	return nil
 }
 
 // get reads a cookie into v. It returns an error for a cookie that is missing, sent twice, or not made by this process.
-func (s *sessions) get(r *http.Request, name string, v any) error {
+func (s *Sealer) get(r *http.Request, name string, v any) error {
 	cookies := r.CookiesNamed(name)
 	if len(cookies) != 1 {
 		return errors.New("no cookie, or two of the same name")
 	}
-	sealed, err := base64.RawURLEncoding.DecodeString(cookies[0].Value)
-	if err != nil {
-		return err
-	}
-	plain, err := s.aead.Open(nil, nil, sealed, []byte(name))
+	plain, err := s.Open(name, cookies[0].Value)
 	if err != nil {
 		return err
 	}

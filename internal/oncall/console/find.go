@@ -2,7 +2,6 @@ package console
 
 import (
 	"cmp"
-	"errors"
 	"net/http"
 	"net/url"
 	"slices"
@@ -47,20 +46,18 @@ func (s *Server) startFind(r *http.Request, _ access.User) (string, error) {
 	case len(word) > maxWord:
 		return "", wrong("No id, order number, address or name is that long.")
 	}
-	return "/find/" + url.PathEscape(s.index.Seal(word)), nil
+	return "/find/" + url.PathEscape(s.sealer.Seal("find", []byte(word))), nil
 }
 
 const maxWord = 320 // the maximum length of an address
 
 func (s *Server) found(r *http.Request, _ access.User) (page, error) {
-	word, err := s.index.Unseal(r.PathValue("token"))
-	if errors.Is(err, index.ErrToken) {
-		return page{}, &mistake{http.StatusNotFound, "The link is no longer valid",
-			"Another console made it, or the index has a new key. Search again."}
-	}
+	sealed, err := s.sealer.Open("find", r.PathValue("token"))
 	if err != nil {
-		return page{}, err
+		return page{}, &mistake{http.StatusNotFound, "The link is no longer valid",
+			"Another console made it, or this one has restarted since. Search again."}
 	}
+	word := string(sealed)
 	found, err := s.index.Find(r.Context(), word)
 	if err != nil {
 		return page{}, err

@@ -77,17 +77,8 @@ func (s *Server) lettersAsked(ctx context.Context, q url.Values) (names []string
 		return names, false, err
 	}
 	if chosen := q["letter"]; len(chosen) > 0 {
-		for _, letter := range chosen[:min(len(chosen), maxPlan)] {
-			op, id, _ := strings.Cut(letter, "/")
-			rows, err := s.index.Request(ctx, id)
-			if err != nil {
-				return nil, false, err
-			}
-			for _, row := range rows {
-				if string(row.Operation) == op && row.DeadLetter > 0 {
-					names = append(names, bySequence(row.DeadLetter))
-				}
-			}
+		for _, sequence := range chosen[:min(len(chosen), maxPlan)] {
+			names = append(names, inspect.BySequence+sequence)
 		}
 		return names, len(chosen) > maxPlan, nil
 	}

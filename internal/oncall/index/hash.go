@@ -1,12 +1,9 @@
 package index
 
 import (
-	"crypto/aes"
-	"crypto/cipher"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
-	"encoding/base64"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -82,38 +79,3 @@ func (h *hasher) recipient(secret string, key messages.Key) int64 {
 
 // check is what a file keeps in order to know whether it was made with the key.
 func (h *hasher) check() []byte { return binary.BigEndian.AppendUint64(nil, uint64(h.of("check:"))) }
-
-// sealer encrypts words for links, with a key of its own.
-func sealer(key []byte) cipher.AEAD {
-	mac := hmac.New(sha256.New, key)
-	_, _ = mac.Write([]byte("links:"))
-	block, err := aes.NewCipher(mac.Sum(nil))
-	if err == nil {
-		var seal cipher.AEAD
-		if seal, err = cipher.NewGCMWithRandomNonce(block); err == nil {
-			return seal
-		}
-	}
-	panic(err) // a key of that size is right
-}
-
-// ErrToken means that a token was not made by Seal with this index's key.
-var ErrToken = errors.New("the link is not valid, or no longer")
-
-// Seal encrypts a word with the index's key, for a link that leads to it and shows nothing
-// of it to those who have the link and not the key.
-func (x *Index) Seal(word string) string {
-	return base64.RawURLEncoding.EncodeToString(sealer(x.hash.key).Seal(nil, nil, []byte(word), nil)) //nolint:gosec // it makes the nonce
-}
-
-// Unseal returns the word that was sealed. Errors: ErrToken.
-func (x *Index) Unseal(token string) (string, error) {
-	data, err := base64.RawURLEncoding.DecodeString(token)
-	if err == nil {
-		data, err = sealer(x.hash.key).Open(nil, nil, data, nil)
-	}
-	if err != nil {
-		return "", ErrToken
-	}
-	return string(data), nil
-}
