@@ -1,6 +1,10 @@
 package messages
 
-import "encoding/json"
+import (
+	"bytes"
+	"encoding/json"
+	"strconv"
+)
 
 // SentBody is the body of mail.log.sent.<id>.<n>: the record of a call for a batch,
 // stored before the call is made, for the log-poller. It holds no
@@ -143,3 +147,84 @@ const (
 	MatchAmbiguous Confidence = "ambiguous"
 	MatchNone      Confidence = "none"
 )
+
+// MarshalJSON writes what encoding/json would, where the entry is valid JSON: there are many.
+func (b DeliveryBody) MarshalJSON() ([]byte, error) {
+	j := b.appendTo(make([]byte, 0, 384+len(b.Entry)))
+	j = appendMember(j, "event_id", b.EventID)
+	j = append(j, `,"entry":`...)
+	switch {
+	case len(b.Entry) == 0:
+		j = append(j, "null"...)
+	case spaced(b.Entry):
+		whole := bytes.NewBuffer(j)
+		if err := json.Compact(whole, b.Entry); err != nil {
+			return nil, err
+		}
+		j = whole.Bytes()
+	default:
+		j = append(j, b.Entry...)
+	}
+	j = strconv.AppendInt(append(j, `,"smtp":{"code":`...), int64(b.SMTP.Code), 10)
+	j = appendMember(j, "enhanced", Cut(b.SMTP.Enhanced))
+	j = appendString(append(j, `},"match":{"confidence":`...), string(b.Match.Confidence))
+	if b.Match.Batch != 0 {
+		j = strconv.AppendInt(append(j, `,"batch":`...), int64(b.Match.Batch), 10)
+	}
+	for i, id := range b.Match.Candidates {
+		if i == 0 {
+			j = append(j, `,"candidates":[`...)
+		} else {
+			j = append(j, ',')
+		}
+		j = appendString(j, id)
+	}
+	if len(b.Match.Candidates) > 0 {
+		j = append(j, ']')
+	}
+	return append(j, "}}"...), nil
+}
+
+// spaced reports whether there is space between the tokens of valid JSON.
+func spaced(row []byte) bool {
+	quoted := false
+	for i := 0; i < len(row); i++ {
+		switch c := row[i]; {
+		case c == '"':
+			quoted = !quoted
+		case c == '\\':
+			i++
+		case c <= ' ' && !quoted:
+			return true
+		}
+	}
+	return false
+}
+
+// appendTo appends the beginning of a body.
+func (c Common) appendTo(j []byte) []byte {
+	j = appendString(append(j, `{"request_id":`...), c.RequestID)
+	j = c.At.append(append(j, `,"at":"`...))
+	j = strconv.AppendInt(append(j, `","attempt":`...), int64(c.Attempt), 10)
+	if c.Abridged {
+		j = append(j, `,"abridged":true`...)
+	}
+	return j
+}
+
+// appendMember appends a comma and a member of an object.
+func appendMember(j []byte, name, text string) []byte {
+	j = append(append(append(j, `,"`...), name...), `":`...)
+	return appendString(j, text)
+}
+
+// appendString appends a JSON string as marshal writes it.
+func appendString(j []byte, text string) []byte {
+	for i := range len(text) {
+		if c := text[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
+			quoted, _ := marshal(text) // a string always encodes
+			return append(j, quoted...)
+		}
+	}
+	return append(append(append(j, '"'), text...), '"')
+}

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"iter"
 	"net/http"
 	"net/url"
 	"slices"
@@ -52,12 +51,7 @@ type logData struct {
 }
 
 // LogPage reads one page; 1 is the first, limit 0 leaves the number of records a page to the upstream.
-func (c *Client) LogPage(ctx context.Context, page, limit int) (LogPage, error) {
-	return c.logPage(ctx, page, limit, nil)
-}
-
-// logPage takes the entries of the page before: a full page that is the same again would be read for ever and is a bad answer.
-func (c *Client) logPage(ctx context.Context, page, limit int, before []Entry) (found LogPage, err error) {
+func (c *Client) LogPage(ctx context.Context, page, limit int) (found LogPage, err error) {
 	values := url.Values{"page": {strconv.Itoa(max(page, 1))}}
 	if limit > 0 {
 		values.Set("limit", strconv.Itoa(limit))
@@ -75,7 +69,7 @@ func (c *Client) logPage(ctx context.Context, page, limit int, before []Entry) (
 				data.Data = rows
 			}
 			found = readLog(data, max(page, 1), limit)
-			return len(before) == 0 || !slices.EqualFunc(before, found.Entries, func(a, b Entry) bool { return bytes.Equal(a.Raw, b.Raw) })
+			return true
 		})
 	})
 	if err != nil {
@@ -83,26 +77,6 @@ func (c *Client) logPage(ctx context.Context, page, limit int, before []Entry) (
 	}
 	found.Date = date
 	return found, nil
-}
-
-// Logs reads the log from its first page to its end, a call a page. An error ends it.
-func (c *Client) Logs(ctx context.Context, limit int) iter.Seq2[LogPage, error] {
-	return func(yield func(LogPage, error) bool) {
-		var before []Entry
-		seen := 0
-		for number := 1; ; number++ {
-			page, err := c.logPage(ctx, number, limit, before)
-			if !yield(page, err) || err != nil {
-				return
-			}
-			seen += len(page.Entries)
-			// Entries are counted, not pages: an upstream that caps the limit in silence has more pages than it says.
-			if len(page.Entries) == 0 || page.TotalRecord > 0 && seen >= page.TotalRecord {
-				return
-			}
-			before = page.Entries
-		}
-	}
 }
 
 func readLog(data *logData, page, limit int) LogPage {

@@ -131,58 +131,20 @@ func TestPagesAreCountedFromTheRecords(t *testing.T) {
 	}
 }
 
-func TestTheLogIsReadToItsEnd(t *testing.T) {
-	for name, c := range map[string]struct {
-		answers [][]byte
-		calls   int
-		rows    int
-	}{
-		"empty":                    {[][]byte{golden(t, "logs.response.empty.json")}, 1, 0},
-		"one page":                 {[][]byte{entries(1, 3, 3, 3)}, 1, 3},
-		"two pages":                {[][]byte{entries(1, 3, 5, 3), entries(4, 2, 5, 3)}, 2, 5},
-		"capped in silence":        {[][]byte{entries(1, 2, 5, 3), entries(3, 2, 5, 3), entries(5, 1, 5, 3)}, 3, 5},
-		"grown while it was read":  {[][]byte{entries(1, 3, 3+2, 3), entries(3, 3, 3+3, 3)}, 2, 6},
-		"shrunk":                   {[][]byte{entries(1, 3, 9, 3), entries(4, 0, 9, 3)}, 2, 3},
-		"number of records untold": {[][]byte{entries(1, 3, 0, 3), entries(4, 3, 0, 3), entries(0, 0, 0, 3)}, 3, 6},
-	} {
-		f := newFake(t, 200, c.answers...)
-		rows := 0
-		for page, err := range client(t, f, false).Logs(t.Context(), 3) {
-			if err != nil {
-				t.Fatalf("%s: %v", name, err)
-			}
-			rows += len(page.Entries)
-		}
-		if rows != c.rows || len(f.arrived) != c.calls {
-			t.Errorf("%s: %d rows by %d calls, want %d by %d", name, rows, len(f.arrived), c.rows, c.calls)
-		}
-		for i, a := range f.arrived {
-			if want := fmt.Sprintf("GET /api/v0/logs?limit=3&page=%d", i+1); a.Line != want {
-				t.Errorf("%s: call %d was %s, want %s", name, i+1, a.Line, want)
-			}
-		}
-	}
-}
-
 func TestALogThatCannotBeReadIsABadAnswer(t *testing.T) {
 	for name, answer := range map[string]string{
-		"the same page for ever": string(entries(1, 3, 0, 3)),
-		"no entries":             `{"error":false,"status_code":200,"data":{"total_record":0}}`,
-		"entries are null":       `{"error":false,"status_code":200,"data":{"data":null}}`,
-		"entries are an object":  `{"error":false,"status_code":200,"data":{"data":{}}}`,
-		"data is a list":         `{"error":false,"status_code":200,"data":[]}`,
-		"no data":                `{"error":false,"status_code":200}`,
-		"cut":                    string(golden(t, "logs.response.json")[:200]),
+		"no entries":            `{"error":false,"status_code":200,"data":{"total_record":0}}`,
+		"entries are null":      `{"error":false,"status_code":200,"data":{"data":null}}`,
+		"entries are an object": `{"error":false,"status_code":200,"data":{"data":{}}}`,
+		"data is a list":        `{"error":false,"status_code":200,"data":[]}`,
+		"no data":               `{"error":false,"status_code":200}`,
+		"cut":                   string(golden(t, "logs.response.json")[:200]),
 	} {
 		f := newFake(t, 200, []byte(answer))
-		var last error
-		for _, err := range client(t, f, false).Logs(t.Context(), 3) {
-			last = err
-		}
+		_, err := client(t, f, false).LogPage(t.Context(), 1, 3)
 		var e *clients.Error
-		if !errors.As(last, &e) || e.Fate != clients.Unknown || e.Reason != clients.ReasonBadAnswer || e.Operation != "logs" ||
-			len(f.arrived) > 2 {
-			t.Errorf("%s: got %v after %d calls, want unknown, bad_answer", name, last, len(f.arrived))
+		if !errors.As(err, &e) || e.Fate != clients.Unknown || e.Reason != clients.ReasonBadAnswer || e.Operation != "logs" {
+			t.Errorf("%s: got %v, want unknown, bad_answer", name, err)
 		}
 	}
 }
