@@ -61,12 +61,17 @@ func (v value) unquotedPlain() string {
 	return v.unquoted()
 }
 
-// text is a string of any length; only NUL is refused.
-func (v value) text() string {
+// string is the text of a string; "" means a fault, since an empty string counts as left out.
+func (v value) string() string {
 	if !v.must(v.kind == aString, "must be a string") {
 		return ""
 	}
-	s := v.unquoted()
+	return v.unquoted()
+}
+
+// text is a string of any length; only NUL is refused.
+func (v value) text() string {
+	s := v.string()
 	if !v.must(strings.IndexByte(s, 0) < 0, "must not hold a NUL") {
 		return ""
 	}
@@ -86,10 +91,10 @@ func (v value) limited(limit int, rule string) string {
 func (v value) line() string { return v.lineOf(MaxLine, "must have at most 1000 characters") }
 
 func (v value) lineOf(limit int, rule string) string {
-	if !v.must(v.kind == aString, "must be a string") {
+	s := v.string()
+	if s == "" {
 		return ""
 	}
-	s := v.unquoted()
 	short := v.must(len(s) <= limit || utf8.RuneCountInString(s) <= limit, rule)
 	clean := v.must(isPlain(s) || !strings.ContainsFunc(s, isControl), "must not hold control characters or line breaks")
 	filled := v.must(s[0] > ' ' && s[0] < utf8.RuneSelf || strings.TrimSpace(s) != "", "must not be blank")
@@ -101,11 +106,8 @@ func (v value) lineOf(limit int, rule string) string {
 
 // requestID is the id of the request, noted in Meta too when it fits.
 func (v value) requestID() string {
-	if !v.must(v.kind == aString, "must be a string") {
-		return ""
-	}
-	s := v.unquoted()
-	if !v.must(IsID(s), "must be 1 to 64 letters, digits, _ or -") ||
+	s := v.string()
+	if s == "" || !v.must(IsID(s), "must be 1 to 64 letters, digits, _ or -") ||
 		!v.must(ValidID(s), "is reserved: unmatched, or a stream and a number such as MAIL_REQUESTS-12") ||
 		v.form.faults[v.name] != nil {
 		return "" // given twice, it names nothing
@@ -116,11 +118,8 @@ func (v value) requestID() string {
 
 // choice is one of the words given; rule names them.
 func (v value) choice(rule string, words ...string) string {
-	if !v.must(v.kind == aString, "must be a string") {
-		return ""
-	}
-	s := v.unquoted()
-	if !v.must(slices.Contains(words, s), rule) {
+	s := v.string()
+	if s == "" || !v.must(slices.Contains(words, s), rule) {
 		return ""
 	}
 	return s
@@ -128,12 +127,9 @@ func (v value) choice(rule string, words ...string) string {
 
 // when is a time in RFC 3339, in UTC.
 func (v value) when() time.Time {
-	if !v.must(v.kind == aString, "must be a string") {
-		return time.Time{}
-	}
-	s := v.unquoted()
+	s := v.string()
 	t, err := time.Parse(time.RFC3339, s)
-	if !v.must(err == nil && isRFC3339(s) && hasYear(t.UTC()), "must be a time such as 2026-01-02T15:04:05Z") {
+	if s == "" || !v.must(err == nil && isRFC3339(s) && hasYear(t.UTC()), "must be a time such as 2026-01-02T15:04:05Z") {
 		return time.Time{}
 	}
 	return t.UTC()
@@ -148,13 +144,10 @@ func isRFC3339(s string) bool {
 
 // calendar is a date or a time of day in exactly the layout.
 func (v value) calendar(layout, rule string) string {
-	if !v.must(v.kind == aString, "must be a string") {
-		return ""
-	}
-	s := v.unquoted()
+	s := v.string()
 	// Parse alone takes fractions of a second that no layout asked for.
 	_, err := time.Parse(layout, s)
-	if !v.must(err == nil && len(s) == len(layout), rule) {
+	if s == "" || !v.must(err == nil && len(s) == len(layout), rule) {
 		return ""
 	}
 	return s
