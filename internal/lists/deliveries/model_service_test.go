@@ -289,7 +289,7 @@ func (s *service) page(ctx context.Context, number, limit int) (p mail.LogPage, 
 	if s.fixed > 0 {
 		limit = s.fixed
 	}
-	p = mail.LogPage{TotalRecord: s.total(now), CurrentPage: number, Limit: limit, Date: s.clock(now).Truncate(time.Second)}
+	p = mail.LogPage{TotalRecord: s.total(now), Limit: limit, Date: s.clock(now).Truncate(time.Second)}
 	if s.silent {
 		p.Limit = 0
 	}

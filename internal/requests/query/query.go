@@ -35,7 +35,7 @@ func (q *Account) Handle(ctx context.Context, r attempt.Request[messages.Account
 	if err != nil {
 		return unanswered(q.Caller, r, err)
 	}
-	return r.History.Event(messages.Reported, &messages.AccountReported{Account: account.Raw, Fingerprint: r.History.Fingerprint}), nil
+	return r.History.Event(messages.Reported, &messages.AccountReported{Account: account, Fingerprint: r.History.Fingerprint}), nil
 }
 
 // read makes one call that changes nothing, with its slot and against its hold, again while the delivery has tries left.

@@ -2,7 +2,6 @@ package mail
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -20,8 +19,6 @@ import (
 type LogPage struct {
 	Entries     []Entry
 	TotalRecord int // 0: not given
-	TotalPage   int // computed from TotalRecord and Limit, or what was asked for: the upstream's own number has been wrong
-	CurrentPage int // the page asked for
 	Limit       int // records a page, as the upstream says; 0 if not given
 	// Date is the answer's Date header: the upstream's clock, in whole seconds; zero if it is missing or unreadable.
 	Date time.Time
@@ -40,13 +37,9 @@ type Entry struct {
 // usualRow is about the size of a row.
 const usualRow = 384
 
-// defaultLimit is the document's number of records a page.
-const defaultLimit = 100
-
 type logData struct {
 	Data        []json.RawMessage `json:"data"`
 	TotalRecord number            `json:"total_record"`
-	TotalPage   number            `json:"total_page"`
 	Limit       number            `json:"limit"`
 }
 
@@ -68,7 +61,7 @@ func (c *Client) LogPage(ctx context.Context, page, limit int) (found LogPage, e
 			if rows != nil {
 				data.Data = rows
 			}
-			found = readLog(data, max(page, 1), limit)
+			found = readLog(data)
 			return true
 		})
 	})
@@ -79,19 +72,14 @@ func (c *Client) LogPage(ctx context.Context, page, limit int) (found LogPage, e
 	return found, nil
 }
 
-func readLog(data *logData, page, limit int) LogPage {
+func readLog(data *logData) LogPage {
 	found := LogPage{
 		Entries:     make([]Entry, len(data.Data)),
 		TotalRecord: int(data.TotalRecord),
-		TotalPage:   int(data.TotalPage),
-		CurrentPage: page,
 		Limit:       max(0, int(data.Limit)),
 	}
 	for i, raw := range data.Data {
 		found.Entries[i] = readEntry(raw)
-	}
-	if found.TotalRecord > 0 {
-		found.TotalPage = (found.TotalRecord-1)/cmp.Or(found.Limit, max(0, limit), defaultLimit) + 1
 	}
 	return found
 }

@@ -114,7 +114,7 @@ func FuzzPage(f *testing.F) {
 				if rows != nil {
 					data.Data = rows
 				}
-				all, found = data.Data, readLog(data, 1, 2)
+				all, found = data.Data, readLog(data)
 				return true
 			})
 			return all, found, reading.Complete
