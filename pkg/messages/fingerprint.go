@@ -1,6 +1,7 @@
 package messages
 
 import (
+	"bufio"
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
@@ -32,7 +33,7 @@ func fingerprint[R any](f *form, open int, irregular bool, fields []field[R]) {
 			p.separate(&first)
 			p.top = fields[i].name
 			p.add('"')
-			p.buf = append(p.buf, p.top...)
+			_, _ = p.out.WriteString(p.top)
 			p.add('"')
 			p.add(':')
 			p.value(f.found[i].from, 1)
@@ -49,7 +50,7 @@ func fingerprint[R any](f *form, open int, irregular bool, fields []field[R]) {
 type canonicalizer struct {
 	hash    hash.Hash
 	text    []byte
-	buf     []byte // not hashed yet
+	out     *bufio.Writer // into hash
 	members []member
 	scratch []byte
 	result  [sha256.Size]byte
@@ -62,7 +63,10 @@ type member struct {
 	value span
 }
 
-var canonicalizers = sync.Pool{New: func() any { return &canonicalizer{hash: sha256.New(), buf: make([]byte, 0, flushAt+64)} }}
+var canonicalizers = sync.Pool{New: func() any {
+	h := sha256.New()
+	return &canonicalizer{hash: h, out: bufio.NewWriterSize(h, flushAt)}
+}}
 
 // flushAt is how much is gathered before it is hashed.
 const flushAt = 4 << 10
@@ -73,11 +77,12 @@ const maxDepth = 32
 
 func (p *canonicalizer) begin(text []byte) {
 	p.hash.Reset()
-	p.text, p.buf, p.top, p.twice = text, p.buf[:0], "", nil
+	p.out.Reset(p.hash)
+	p.text, p.top, p.twice = text, "", nil
 }
 
 func (p *canonicalizer) sum() string {
-	p.hash.Write(p.buf)
+	_ = p.out.Flush()
 	sum := p.hash.Sum(p.result[:0])
 	p.scratch = hex.AppendEncode(p.scratch[:0], sum)
 	// A large request must not be kept alive, nor what it made the canonicalizer grow to.
@@ -93,17 +98,10 @@ func (p *canonicalizer) sum() string {
 	return text
 }
 
-func (p *canonicalizer) add(c byte) {
-	if len(p.buf) >= flushAt {
-		p.flush()
-	}
-	p.buf = append(p.buf, c)
-}
+// What follows adds to the hash, which takes everything.
 
-func (p *canonicalizer) flush() {
-	p.hash.Write(p.buf)
-	p.buf = p.buf[:0]
-}
+func (p *canonicalizer) add(c byte)      { _ = p.out.WriteByte(c) }
+func (p *canonicalizer) copy(raw []byte) { _, _ = p.out.Write(raw) }
 
 // separate adds a comma, but not the first time.
 func (p *canonicalizer) separate(first *bool) {
@@ -111,18 +109,6 @@ func (p *canonicalizer) separate(first *bool) {
 		p.add(',')
 	}
 	*first = false
-}
-
-// copy adds text unchanged.
-func (p *canonicalizer) copy(raw []byte) {
-	if len(p.buf)+len(raw) > flushAt {
-		p.flush()
-		if len(raw) > flushAt {
-			p.hash.Write(raw)
-			return
-		}
-	}
-	p.buf = append(p.buf, raw...)
 }
 
 // value adds the value that begins at i and gives the place behind it.
