@@ -49,21 +49,6 @@ func FuzzRow(f *testing.F) {
 	})
 }
 
-// FuzzEventID reads any Nats-Msg-Id found in the stream: only a real id is accepted.
-func FuzzEventID(f *testing.F) {
-	for _, text := range []string{"", strings.Repeat("0", 32), strings.Repeat("F", 32), strings.Repeat("g", 32), strings.Repeat("0", 31) +
-		"\xff", "mail.log.watermark.1.1", strings.Repeat("0", 34)} {
-		f.Add(text)
-	}
-	f.Fuzz(func(t *testing.T, text string) {
-		id, ok := sweep.ParseID(text)
-		if ok != (len(text) == 32 && strings.Trim(text, "0123456789abcdefABCDEF") == "") || ok &&
-			hex.EncodeToString(id[:]) != strings.ToLower(text) {
-			t.Fatalf("%q: %x %v", text, id, ok)
-		}
-	})
-}
-
 // FuzzNote learns any note: what can be read means the same when it is written again.
 func FuzzNote(f *testing.F) {
 	for _, text := range []string{"", "1.0", "1.0?", "1.x", "?", "1", "-1.-1", "1.0??"} {

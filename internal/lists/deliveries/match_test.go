@@ -2,34 +2,13 @@ package deliveries
 
 import (
 	"fmt"
-	"math/rand/v2"
-	"slices"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
-
-	"errand/pkg/clients/mail"
 	"errand/pkg/messages"
 )
 
 var start = time.Date(2026, 3, 1, 8, 0, 0, 0, time.UTC)
-
-// written is a row of the log and the recipient that it really belongs to.
-type written struct {
-	envelope string
-	row
-	request          string // "": of another program
-	batch, recipient int
-}
-
-// mailing makes calls and their rows.
-type mailing struct {
-	*rand.Rand
-	calls
-	rows []written
-}
 
 func key(n int) messages.Key { return messages.KeyOf(fmt.Sprintf("p%d@example.test", n)) }
 
@@ -38,149 +17,6 @@ func one(k messages.Key) party { return party{plain: k} }
 func ms(t time.Time) int64 { return t.UnixMilli() }
 
 func sender(n int) messages.Key { return messages.KeyOf(fmt.Sprintf("s%d@example.test", n)) }
-
-// between returns a random time up to d after t, in milliseconds.
-func (w *mailing) between(t time.Time, d time.Duration) time.Time {
-	return t.Add(time.Duration(w.Int64N(int64(d/time.Millisecond)+1)) * time.Millisecond)
-}
-
-// addRow adds a row of a message that was accepted at a time by the upstream's clock.
-func (w *mailing) addRow(at time.Time, to, from messages.Key, decodes bool, r written) {
-	created := w.between(at, 3*24*time.Hour)
-	r.envelope = fmt.Sprintf("%011x%07x", at.UnixMilli(), w.IntN(1<<28))
-	if !decodes {
-		r.envelope = []string{"", "forged", "zzzzzzzzzzzzzzzzzz", "ffffffffffffffffff", "000000000000000000", "0123456789"}[w.IntN(6)]
-	}
-	r.row = rowOf(mail.Entry{EnvelopeID: r.envelope, CreatedAt: created}, created, 0)
-	r.to, r.from = one(to), one(from)
-	w.rows = append(w.rows, r)
-}
-
-// send makes the calls of a batch until one is accepted, and returns when that one ended.
-func (w *mailing) send(request string, number, first int, from int, to []int, at time.Time) time.Time {
-	var keys []messages.Key
-	for _, n := range to {
-		keys = append(keys, key(n))
-	}
-	for unknown := false; ; {
-		c := call{request: request, batch: number, first: first, begin: at, end: at.Add(35 * time.Second)}
-		if from > 0 {
-			c.from = sender(from)
-		}
-		w.add(c, keys)
-		keys = nil
-		over := w.between(at, 5*time.Second)
-		took := w.between(at, over.Sub(at)).Add(time.Duration(w.IntN(1500)-750) * time.Millisecond) // the two clocks differ
-		chance := w.IntN(10)
-		if chance == 3 && w.IntN(2) == 0 { // long after its caller was gone
-			took = w.between(over, 14*time.Minute)
-		}
-		if chance > 2 { // it was accepted; for 3 the caller does not know
-			decodes := w.IntN(10) > 0
-			for i, n := range to {
-				w.addRow(took, key(n), sender(max(from, 1)), decodes, written{request: request, batch: number, recipient: first + i})
-			}
-		}
-		switch {
-		case chance > 3:
-			if w.IntN(4) > 0 { // otherwise the outcome was not read yet
-				w.close(request, number, over, map[bool]fate{false: accepted, true: repeated}[unknown])
-			}
-			return over
-		case chance > 1:
-			w.close(request, number, over, open)
-			unknown = true
-			if chance == 3 {
-				return over
-			}
-		default:
-			w.close(request, number, over, refused)
-		}
-		at = over.Add(time.Duration(w.IntN(60)) * time.Second)
-	}
-}
-
-// foreign adds a row of other programs' mail: to other people, from other senders, or
-// from the same senders to the same people at another time.
-func (w *mailing) foreign(at time.Time) {
-	switch w.IntN(3) {
-	case 0:
-		w.addRow(at, key(1000+w.IntN(50)), sender(w.IntN(3)), w.IntN(2) == 0, written{})
-	case 1:
-		w.addRow(at, key(w.IntN(300)), sender(9), w.IntN(2) == 0, written{})
-	default:
-		w.addRow(at.Add(-10*24*time.Hour), key(w.IntN(300)), sender(1+w.IntN(2)), true, written{})
-	}
-}
-
-// Whatever calls are made: an exact or unique match is right, an ambiguous one has the
-// right request among its candidates, and mail of other programs has no match.
-func TestAMatchIsNeverWrong(t *testing.T) {
-	shares := map[messages.Confidence]int{}
-	for seed := range uint64(60) {
-		w := &mailing{Rand: rand.New(rand.NewPCG(seed, 1))}
-		at := start
-		for n := range 40 {
-			people := w.Perm(300)[:1+w.IntN(40)]
-			request, from := fmt.Sprint("r", n), 1+w.IntN(2)
-			over := w.send(request, 1, 0, from, people, at)
-			if w.IntN(3) == 0 {
-				w.send(request, 2, len(people), from, []int{400 + n}, over)
-			}
-			if w.IntN(4) == 0 { // the same list minutes later
-				over = w.send(request+"-again", 1, 0, from, people, over.Add(time.Duration(w.IntN(10))*time.Minute))
-			}
-			w.foreign(at)
-			at = w.between(over, time.Hour)
-		}
-		w.Shuffle(len(w.rows), func(i, j int) { w.rows[i], w.rows[j] = w.rows[j], w.rows[i] })
-		for _, r := range w.rows {
-			m := w.match(r.row)
-			shares[m.Confidence]++
-			sure := m.Confidence == messages.MatchExact || m.Confidence == messages.MatchUnique
-			right := m.request == r.request && m.Batch == r.batch && m.recipient == r.recipient
-			among := m.Confidence == messages.MatchAmbiguous && slices.Contains(m.Candidates, r.request)
-			if r.request == "" && m.Confidence != messages.MatchNone || r.request != "" && (!sure || !right) && !among {
-				t.Fatalf("seed %d: row %+v: match %+v", seed, r, m)
-			}
-		}
-	}
-	t.Logf("rows by confidence: %v", shares)
-	total := 0
-	for _, n := range shares {
-		total += n
-	}
-	if exact := shares[messages.MatchExact]; exact < total/2 || shares[messages.MatchUnique] < total/50 ||
-		shares[messages.MatchAmbiguous] < total/50 {
-		t.Errorf("of %d rows: %v", total, shares)
-	}
-}
-
-func TestIdenticalListsMinutesApartAreToldApart(t *testing.T) {
-	x := &calls{}
-	for i, request := range []string{"morning", "later"} {
-		at := start.Add(time.Duration(i) * 2 * time.Minute)
-		x.add(call{request: request, batch: 1, begin: at, end: at.Add(35 * time.Second)}, []messages.Key{key(1), key(2)})
-		x.close(request, 1, at.Add(time.Second), accepted)
-	}
-	for at, want := range map[time.Duration]found{
-		500 * time.Millisecond:               {Match: messages.Match{Confidence: messages.MatchExact, Batch: 1}, place: place{"morning", 1, 1}},
-		2*time.Minute + 500*time.Millisecond: {Match: messages.Match{Confidence: messages.MatchExact, Batch: 1}, place: place{"later", 1, 1}},
-		// the clocks differ
-		2*time.Minute - time.Second: {Match: messages.Match{Confidence: messages.MatchUnique, Batch: 1}, place: place{"later", 1, 1}},
-		time.Minute:                 {Match: messages.Match{Confidence: messages.MatchNone}},
-	} {
-		got := x.match(row{to: one(key(2)), accepted: ms(start.Add(at))})
-		if diff := cmp.Diff(want, got, cmp.AllowUnexported(found{}, place{}), cmpopts.IgnoreFields(found{}, "in", "at")); diff != "" {
-			t.Errorf("accepted after %v (-want +got):\n%s", at, diff)
-		}
-	}
-	want := found{Match: messages.Match{Confidence: messages.MatchAmbiguous, Candidates: []string{"later", "morning"}}}
-	if diff := cmp.Diff(want, x.match(row{to: one(key(2)), created: ms(start.Add(time.Hour))}),
-		cmp.AllowUnexported(found{}, place{}), cmpopts.IgnoreFields(found{}, "in", "at")); diff != "" {
-		t.Errorf("without a time of acceptance (-want +got):\n%s", diff)
-	}
-}
 
 // A row matches a call by the time of its acceptance, or its own time, and by the sender.
 func TestARowMatchesTheCallThatItIsNear(t *testing.T) {
@@ -266,6 +102,20 @@ func TestARowMatchesTheCallThatItIsNear(t *testing.T) {
 	}
 }
 
+// A row that is of one call only because another one has its row is not certainly of it.
+func TestARowThatMayBeOfACallWithARowProvesNothing(t *testing.T) {
+	x := &calls{}
+	add(x, "first", 1, 0, 10*time.Second, 1)
+	x.close("first", 1, start.Add(10*time.Second), accepted)
+	x.observe(place{"first", 1, 0}, 1, delivered, true)
+	add(x, "second", 1, 5*time.Second, 15*time.Second, 1)
+	for at, want := range map[time.Duration]messages.Confidence{6 * time.Second: messages.MatchUnique, 13 * time.Second: messages.MatchExact} {
+		if got := x.match(row{to: one(key(1)), accepted: ms(start.Add(at)), id: 2}); got.request != "second" || got.Confidence != want {
+			t.Errorf("accepted after %v it is %+v, want %s", at, got, want)
+		}
+	}
+}
+
 // The clock may have been off by less, or by more, when a row was made that is published hours
 // later: it is certainly of a call only if even so it can be of no other one.
 func TestARowThatIsPublishedLateMayBeOfACallSecondsBefore(t *testing.T) {
@@ -330,33 +180,6 @@ func TestEachRecipientIsSeenOnceAndStaysAsItEnded(t *testing.T) {
 		if n := x.proven("r", 2, 3); n != 2 {
 			t.Errorf("%d are proven, want 2", n)
 		}
-	}
-}
-
-func TestTheOldestCallsAreForgotten(t *testing.T) {
-	x := &calls{max: 2 * maxGeneration}
-	keys := make([]messages.Key, 1000)
-	for n := range 4000 {
-		for i := range keys {
-			keys[i] = messages.Key(n*1000 + i + 1)
-		}
-		at := start.Add(time.Duration(n) * time.Minute)
-		x.add(call{request: fmt.Sprint("r", n), batch: 1, begin: at, end: at.Add(time.Second)}, keys)
-	}
-	if n := recipients(x); n > 2*maxGeneration || n < maxGeneration/2 {
-		t.Errorf("%d recipients are in the index", n)
-	}
-	row := func(n int) row {
-		return row{to: one(messages.Key(n*1000 + 1)), accepted: ms(start.Add(time.Duration(n) * time.Minute))}
-	}
-	if m := x.match(row(3999)); m.Confidence != messages.MatchExact || m.request != "r3999" {
-		t.Errorf("the newest: %+v", m)
-	}
-	if m := x.match(row(0)); m.Confidence != messages.MatchNone {
-		t.Errorf("the oldest: %+v", m)
-	}
-	if x.forget(start.Add(4000 * time.Minute)); recipients(x) != 0 {
-		t.Errorf("%d recipients are in the index after all were forgotten", recipients(x))
 	}
 }
 

@@ -238,47 +238,6 @@ func TestABatchThatIsCalledAgainIsNotResolvedMeanwhile(t *testing.T) {
 	}
 }
 
-// The log resolves a request only if all its batches of unknown fate are listed: an
-// outcome may be too large to list all.
-func TestAnOutcomeThatListsOnlySomeBatchesIsNotResolved(t *testing.T) {
-	for name, c := range map[string]struct {
-		known, listed, count int
-		want                 bool
-	}{
-		"all are":                      {known: 2, listed: 2, count: 2, want: true},
-		"one is not listed":            {known: 1, listed: 1, count: 2},
-		"one of three is not listed":   {known: 1, listed: 2, count: 3},
-		"none is listed":               {known: 0, listed: 0, count: 2},
-		"one is listed, but not known": {known: 1, listed: 2, count: 2},
-	} {
-		t.Run(name, func(t *testing.T) {
-			inScenario(t, func(s *scenario) {
-				s.started("r", 3, 3)
-				for n := range c.known {
-					s.calls("r", n+1, n, people("a", 3)[n])
-					s.happens("r", n+1, messages.Uncertain, 1, 0, messages.ReasonNoAnswer, false)
-				}
-				body := &messages.SendOutcome{Common: messages.Common{RequestID: "r", At: now()}, Recipients: 3, Batches: 3, UnsettledCount: c.count}
-				for n := range c.listed {
-					body.Unsettled = append(body.Unsettled, messages.Unsettled{Batch: n + 1, Count: 1, State: messages.Uncertain})
-				}
-				s.consumer.put(messages.Send, messages.Uncertain, "r", body)
-				l := s.newLog()
-				for range 2 {
-					for n := range c.known {
-						l.note(learnedEvent("r", fmt.Sprintf("%d.%d", n+1, n), messages.Delivered))
-					}
-					if _, ok := s.resolution(l, "r", time.Now()); ok != c.want {
-						t.Errorf("resolved: %t, want %t", ok, c.want)
-					}
-					l.Requests = &mailConsumerReader{mailConsumer: s.consumer} // a new stream with the contents of the old one
-					s.update(l)
-				}
-			})
-		})
-	}
-}
-
 // A summary counts as accepted what the events so far say: the batches while the request
 // goes on, its outcome, and what the log resolved.
 func TestASummaryCountsWhatWasAccepted(t *testing.T) {
@@ -353,26 +312,6 @@ func TestASummaryIsFinalAWhileAfterTheLastEvent(t *testing.T) {
 			s.update(l)
 			if got := counted(l, "r"); got != step.want {
 				t.Errorf("%v after it began: %q, want %q", step.after, got, step.want)
-			}
-		}
-	})
-}
-
-// A row is of a call whatever the spelling of its addresses.
-func TestARowIsMatchedInAnySpelling(t *testing.T) {
-	inScenario(t, func(s *scenario) {
-		s.started("r", 1, 1)
-		began := time.Now()
-		s.callsFrom("Shop@Example.test", "r", 1, 0, "Payer@Bücher.example")
-		l := s.newLog()
-		for to, from := range map[string]string{
-			"Payer@bücher.example":        "Shop@example.test",
-			"Payer@xn--bcher-kva.example": "Shop <Shop@example.TEST>",
-			"payer@xn--bcher-kva.example": "shop@example.test",
-			`"payer"@BÜCHER.example.`:     `"The Shop, Ltd" <shop@example.test>`,
-		} {
-			if got := s.matchOf(l, to, from, began.Add(time.Second)); got != "exact r 1.0" {
-				t.Errorf("a row to %s from %s: %q", to, from, got)
 			}
 		}
 	})
