@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -82,15 +83,11 @@ func (f *FollowUp) Run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		now := ""
-		if err != nil {
-			now = err.Error()
-		}
-		if now != "" && now != said {
+		if err != nil && err.Error() != said {
 			f.Logger.Warn().Err(err).Msg(f.What + " could not be looked up")
 		}
 		if wait > 0 { // without a look nothing is known of the service
-			said = now
+			said = fmt.Sprint(err)
 		}
 	}
 }

@@ -44,7 +44,7 @@ func (x *calls) match(r row) found {
 	}
 	c := x.candidates(r)
 	if len(c.requests) == 1 {
-		from := c.best.generation.batches[c.best.batch].from
+		from := c.best.batch.from
 		exact := c.best.inside && !c.several && (!c.rival || from != 0 && r.from.is(from))
 		return foundAt(c.best.generation, c.best.recipient, exact)
 	}
@@ -72,12 +72,12 @@ type candidates struct {
 	several  bool      // it may have been accepted in a call of another batch, which perhaps has a row
 	rival    bool      // it was accepted near a call of another sender
 
-	first candidate // that was possible
+	last *batch // that was possible
 }
 
 type candidate struct {
 	generation *generation
-	batch      uint32
+	batch      *batch
 	recipient  uint32
 	inside     bool // it was accepted during a call of the batch
 }
@@ -87,8 +87,7 @@ func (c candidate) before(d candidate) bool {
 	if c.inside != d.inside {
 		return c.inside
 	}
-	number := func(c candidate) int32 { return c.generation.batches[c.batch].number }
-	return cmp.Or(cmp.Compare(number(c), number(d)), cmp.Compare(c.recipient, d.recipient)) < 0
+	return cmp.Or(cmp.Compare(c.batch.number, d.batch.number), cmp.Compare(c.recipient, d.recipient)) < 0
 }
 
 func (x *calls) candidates(r row) (c candidates) {
@@ -107,9 +106,9 @@ func (x *calls) candidates(r row) (c candidates) {
 
 // add adds a recipient, if a row can be of it.
 func (c *candidates) add(g *generation, i uint32, r row) {
-	n := candidate{generation: g, batch: g.recipients[i].batch, recipient: i}
-	b, possible := &g.batches[n.batch], false
-	for s := range g.spans(n.batch) {
+	b, possible := &g.batches[g.recipients[i].batch], false
+	n := candidate{generation: g, batch: b, recipient: i}
+	for s := range g.spans(g.recipients[i].batch) {
 		may, inside := s.holds(r)
 		possible, n.inside = possible || may, n.inside || inside
 	}
@@ -120,10 +119,8 @@ func (c *candidates) add(g *generation, i uint32, r row) {
 		c.rival = true
 		return
 	}
-	if c.first.generation == nil {
-		c.first = n
-	}
-	c.several = c.several || c.first.generation != g || c.first.batch != n.batch
+	c.several = c.several || c.last != nil && c.last != b
+	c.last = b
 	if !g.isFree(i, r.id) {
 		return
 	}
