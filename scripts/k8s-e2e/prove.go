@@ -77,7 +77,8 @@ func (p *prove) runEnclosed(ctx context.Context) error {
 			return err
 		}
 	}
-	return runInNamespaces(ctx, filepath.Join(cache, "run"), "--bin="+bin, "--tree="+root, "--images="+images, "--only="+strings.Join(p.Only, ","))
+	return runInNamespaces(ctx, filepath.Join(cache, "run"), "--bin="+bin, "--tree="+root, "--images="+images,
+		"--only="+strings.Join(p.Only, ","))
 }
 
 // inside is the command that runs in the namespaces, as their first process.
