@@ -83,34 +83,6 @@ func TestReadsAloneEndTheirHold(t *testing.T) {
 	})
 }
 
-// The log cannot be read for six hours: the poller asks about once an interval, and
-// publishes what came meanwhile as soon as it can.
-func TestPollerWaitsForItsLog(t *testing.T) {
-	full(t)
-	for status, most := range map[int]int{http.StatusUnauthorized: 1, http.StatusServiceUnavailable: 5} {
-		runInBubble(t, fmt.Sprint(status), func(t *testing.T, b *bubble) {
-			p := b.poller()
-			o := outage{status: status}
-			o.on(b, &p.Common, 6*time.Hour)
-			o.reads = true
-			const rows = 250
-			b.publish("mail.send.requested", message("m1", rows))
-			b.run(b.mails(), time.Minute, b.published("mail.send.accepted.m1", 1))
-			b.run(p, 7*time.Hour, b.published("mail.delivery.delivered.*", rows))
-			events := b.events("mail.delivery.delivered.*")
-			fatalIf(t, len(events) != rows, "%d published, want %d\n%s", len(events), rows, b.logs)
-			for _, e := range events {
-				// sweeps that fail are a minute apart in the end
-				at, err := time.Parse(time.RFC3339, e.Body["at"].(string))
-				fatalIf(t, err != nil || at.After(o.over.Add(90*time.Second)), "published at %v, the log was back at %v", e.Body["at"], o.over)
-			}
-			least, limit := 6*360/2, 6*360*most+5
-			errorIf(t, len(o.calls(b)) < least || len(o.calls(b)) > limit, "%d reads in six hours, want %d to %d", len(o.calls(b)), least, limit)
-			t.Logf("%d reads in six hours", len(o.calls(b)))
-		})
-	}
-}
-
 // A call of unknown fate that the request wants made again is not, once the program is asked to end; the next run does.
 func TestNoCallIsRepeatedAfterAStop(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {

@@ -93,34 +93,11 @@ func queueOf(requested string) bus.Queue {
 	return bus.Queues()[slices.IndexFunc(bus.Queues(), func(q bus.Queue) bool { return q.Filter == requested })]
 }
 
-// A base URL with a path too much, or one of another service, answers 404 or 405 to
-// everything: that is nobody's request's fault, and none fails for it.
-func TestAnAddressThatIsNotThereFailsNoRequest(t *testing.T) {
-	full(t)
-	for _, status := range []int{http.StatusNotFound, http.StatusMethodNotAllowed} {
-		for _, q := range operations {
-			runInBubble(t, fmt.Sprint(status, " ", q.Requested()), func(t *testing.T, b *bubble) {
-				b.script = failing(reply{status: status}, time.Now().Add(10*time.Minute), nil)
-				const n = 3
-				b.request(q, "r", n)
-				b.run(b.program(q, 8), time.Hour, b.published(q.Subject(q.succeeded, "*"), n))
-				b.wantNone(q.Subject("failed", "*"))
-				got := b.count(q.Subject(q.succeeded, "*"))
-				errorIf(t, got != n, "%d of %d ended well\n%s", got, n, b.logs)
-				for _, d := range b.events(q.Subject("deferred", "*")) {
-					errorIf(t, d.reason() != "held" || number(d.Body["http_status"]) != status, "want held and %d: %v", status, d)
-				}
-			})
-		}
-	}
-}
-
 // outage is an upstream out of order, and what the program logs of its hold.
 type outage struct {
 	status   int    // answered to all calls but those that pass
 	envelope string // answered to submissions instead, under the status
 	refuses  bool   // there is no connection
-	reads    bool   // it hits reads only
 	over     time.Time
 
 	mu          sync.Mutex
@@ -147,12 +124,7 @@ func (o *outage) on(b *bubble, c *programs.Common, lasts time.Duration) {
 			return nil, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
 		}}
 	case o.status != 0:
-		b.script = func(x exchange) reply {
-			if !o.lasts() || o.reads && x.write() {
-				return reply{}
-			}
-			return reply{status: o.status}
-		}
+		b.script = failing(reply{status: o.status}, o.over, nil)
 	}
 	log := zerolog.New(zerolog.MultiLevelWriter(b.logs, o)).Level(zerolog.DebugLevel)
 	c.Logger = &log
