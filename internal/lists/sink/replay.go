@@ -46,8 +46,7 @@ type reader struct {
 // end asks the stream's leader for its last message under filters: the last of the stream's state may have been removed.
 func (r *reader) end(ctx context.Context, js jetstream.JetStream, filters []string) (last bus.Message, err error) {
 	for _, filter := range filters {
-		var one bus.Message
-		one, err = bus.LastOfLeader(ctx, js.Conn(), r.stream, filter)
+		one, err := bus.LastOfLeader(ctx, js.Conn(), r.stream, filter)
 		for try := 1; err != nil && try < lastTries && retry.Pause(ctx, time.Duration(try)*retry.PlaceStep); try++ {
 			one, err = bus.LastOfLeader(ctx, js.Conn(), r.stream, filter)
 		}

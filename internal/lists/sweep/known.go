@@ -27,12 +27,8 @@ type sealedStates struct {
 	stored time.Time
 }
 
-const (
-	// maxRecent is the number of states that are sealed at once: in a map they take some twenty bytes each.
-	maxRecent = 1 << 16
-	// joined is how many of these are joined, so that there are fewer to look into.
-	joined = 4
-)
+// maxRecent is the number of states that are sealed at once: in a map they take some twenty bytes each.
+const maxRecent = 1 << 18
 
 // watchOpen is how long a row whose state may change is watched: servers give up after five days (RFC 5321, 4.5.4.1).
 const watchOpen = 5 * 24 * time.Hour
@@ -61,20 +57,10 @@ func (k *known) add(id ID, stored time.Time) {
 	if len(k.recent) < maxRecent {
 		return
 	}
-	ids := make([]uint64, 0, len(k.recent))
-	for short := range k.recent {
-		ids = append(ids, short)
-	}
-	clear(k.recent)
-	if n := len(k.sealed) - joined + 1; n >= 0 && len(k.sealed[n].ids) == maxRecent {
-		ids = slices.Grow(ids, (joined-1)*maxRecent)
-		for _, s := range k.sealed[n:] {
-			ids = append(ids, s.ids...)
-		}
-		k.sealed = slices.Delete(k.sealed, n, len(k.sealed))
-	}
+	ids := slices.AppendSeq(make([]uint64, 0, len(k.recent)), maps.Keys(k.recent))
 	slices.Sort(ids)
 	k.sealed = append(k.sealed, sealedStates{ids, stored})
+	clear(k.recent)
 }
 
 // drop forgets what was published before a time, and rows that were watched long enough.

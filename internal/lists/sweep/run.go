@@ -24,7 +24,6 @@ type run[T any] struct {
 
 // sight is what one sweep has seen.
 type sight struct {
-	began   time.Time
 	stored  int       // events stored before it
 	through time.Time // how new the rows were at the end that grows, if the head came through
 	whole   bool      // the first page is the whole list
@@ -33,14 +32,14 @@ type sight struct {
 
 // sweep reads what may be new, and a few pages of the rest. It returns how many events it stored.
 func (r *run[T]) sweep(ctx context.Context) (stored int, err error) {
-	r.seen = sight{began: time.Now(), stored: r.stored, newest: r.seen.newest}
-	if err := r.head(ctx); err != nil {
-		return 0, err
+	r.seen = sight{stored: r.stored, newest: r.seen.newest}
+	if err = r.head(ctx); err == nil {
+		err = r.rest(ctx)
 	}
-	if err := r.rest(ctx); err != nil {
-		return 0, err
+	if err == nil {
+		err = r.collect(ctx, 0)
 	}
-	if err := r.collect(ctx, 0); err != nil {
+	if err != nil {
 		return 0, err
 	}
 	return r.stored - r.seen.stored, r.finish(ctx)

@@ -185,7 +185,7 @@ func (w *walk) lookBack(total int) {
 
 // overlaps reports whether a page shows the last row that was read and the next one too. None does
 // behind as many rows as each length of a page divides: 12 where it has 4 at most, 2520 where it has 10.
-func (w *walk) overlaps() bool { return !w.fixed && windowWith(max(w.end-1, 0), w.size).to() > w.end }
+func (w *walk) overlaps() bool { return !w.fixed && w.with(max(w.end-1, 0)).to() > w.end }
 
 // onward asks for what follows the last page that joined. What looks like the end of a list whose total is unknown may be
 // one that grew meanwhile: behind its end is nothing, or the end again, be it near or far.
@@ -202,25 +202,16 @@ func (w *walk) onward() {
 }
 
 func (w *walk) finish() {
+	w.state = short
 	if !w.skipped && w.end >= w.total {
 		w.state = whole
-		return
 	}
-	w.state = short
 }
 
-// with returns a window that contains index at.
+// with returns the window that contains index at and as many rows after it as possible.
 func (w *walk) with(at int) window {
-	if w.fixed {
-		return window{at/w.size + 1, w.size}
-	}
-	return windowWith(at, w.size)
-}
-
-// windowWith returns the window of at most size rows that contains index at and as many rows after it as possible.
-func windowWith(at, size int) window {
-	best := window{at/size + 1, size}
-	for limit := size - 1; limit > best.to()-at; limit-- {
+	best := window{at/w.size + 1, w.size}
+	for limit := w.size - 1; !w.fixed && limit > best.to()-at; limit-- {
 		if v := (window{at/limit + 1, limit}); v.to() > best.to() {
 			best = v
 		}
