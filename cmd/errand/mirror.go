@@ -50,9 +50,12 @@ func (m *mirror) Run(ctx context.Context, c console) error {
 			return invalid("STREAMS", "must be among %s, got %q", strings.Join(bus.Readable, ", "), name)
 		}
 	}
-	limits, err := m.limits()
+	limits, err := limits(m.Replicas, m.MaxAge, "MIRROR", "a consumer that stops for longer misses events")
 	if err != nil {
 		return err
+	}
+	if m.MaxBytes != nil {
+		limits.MaxBytes = int64(*m.MaxBytes)
 	}
 	b, err := m.NATS.open(ctx, "mirror", c)
 	if err != nil {
@@ -64,20 +67,4 @@ func (m *mirror) Run(ctx context.Context, c console) error {
 		return b.unanswered(err)
 	}
 	return m.carryOut(ctx, c, plan)
-}
-
-// limits returns the given limits. The error is an *programs.Invalid.
-func (m *mirror) limits() (l bus.Limits, err error) {
-	if l.Replicas, err = replicas(m.Replicas, "--replicas (MIRROR_REPLICAS)"); err != nil {
-		return l, err
-	}
-	if m.MaxAge != nil {
-		if l.MaxAge = *m.MaxAge; l.MaxAge < time.Minute {
-			return l, invalid("--max-age (MIRROR_MAX_AGE)", "must be a minute or more: a consumer that stops for longer misses events")
-		}
-	}
-	if m.MaxBytes != nil {
-		l.MaxBytes = int64(*m.MaxBytes)
-	}
-	return l, nil
 }

@@ -135,13 +135,9 @@ func (given consent) carryOut(ctx context.Context, c console, plan []bus.Change)
 
 // limits returns the given limits. The error is an *programs.Invalid.
 func (p *provision) limits() (l bus.Limits, err error) {
-	if l.Replicas, err = replicas(p.Replicas, "--replicas (PROVISION_REPLICAS)"); err != nil {
+	l, err = limits(p.Replicas, p.MaxAge, "PROVISION", "a request that is repeated after that time runs again")
+	if err != nil {
 		return l, err
-	}
-	if p.MaxAge != nil {
-		if l.MaxAge = *p.MaxAge; l.MaxAge < time.Minute {
-			return l, invalid("--max-age (PROVISION_MAX_AGE)", "must be a minute or more: a request that is repeated after that time runs again")
-		}
 	}
 	if p.AckWait != nil {
 		if l.AckWait = *p.AckWait; l.AckWait < time.Second {
@@ -159,15 +155,21 @@ func (p *provision) limits() (l bus.Limits, err error) {
 	return l, nil
 }
 
-// replicas returns a valid number of copies, 0 if none was chosen.
-func replicas(chosen *int, variable string) (int, error) {
-	switch {
-	case chosen == nil:
-		return 0, nil
-	case *chosen != 1 && *chosen != 3 && *chosen != 5:
-		return 0, invalid(variable, "must be 1, 3 or 5, got %d", *chosen)
+// limits are the limits that provision and mirror have in common; what was not chosen is 0.
+func limits(replicas *int, maxAge *time.Duration, env, tooShort string) (l bus.Limits, err error) {
+	if replicas != nil {
+		l.Replicas = *replicas
 	}
-	return *chosen, nil
+	if maxAge != nil {
+		l.MaxAge = *maxAge
+	}
+	switch {
+	case replicas != nil && l.Replicas != 1 && l.Replicas != 3 && l.Replicas != 5:
+		err = invalid("--replicas ("+env+"_REPLICAS)", "must be 1, 3 or 5, got %d", l.Replicas)
+	case maxAge != nil && l.MaxAge < time.Minute:
+		err = invalid("--max-age ("+env+"_MAX_AGE)", "must be a minute or more: %s", tooShort)
+	}
+	return l, err
 }
 
 // sizes are the maximum sizes of streams.
