@@ -34,8 +34,8 @@ func (v *demoView) show(e event) {
 	}
 	v.shown[s.State]++
 	if n := v.shown[messages.Delivered] + v.shown[messages.Bounced]; n%every == 0 && n <= manyPeople {
-		fmt.Fprintf(v.out, "%s  %s  %s  %s of %s, bounced %d\n", e.Time.Local().Format("15:04:05.000"), pad(string(messages.Delivery)+".*", v.kind),
-			pad(v.many.id, v.id), style.Count(n), style.Count(manyPeople), v.shown[messages.Bounced])
+		fmt.Fprintf(v.out, "%s  %s  %s  %s of %s, bounced %d\n", e.Time.Local().Format("15:04:05.000"),
+			pad(string(messages.Delivery)+".*", v.kind), pad(v.many.id, v.id), style.Count(n), style.Count(manyPeople), v.shown[messages.Bounced])
 	}
 }
 

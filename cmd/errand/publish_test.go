@@ -379,7 +379,8 @@ func TestWaitSaysWhatIsKnown(t *testing.T) {
 	status := bus.ProgramStatus{Program: "mail-consumer", Faults: []string{"NATS check failed"},
 		Holds: []bus.Hold{{Operation: messages.Account, Why: "another operation"}}}
 	var mu sync.Mutex
-	if err := bus.AnswerStatus(js.Conn(), status.Program, func() bus.ProgramStatus { mu.Lock(); defer mu.Unlock(); return status }); err != nil {
+	current := func() bus.ProgramStatus { mu.Lock(); defer mu.Unlock(); return status }
+	if err := bus.AnswerStatus(js.Conn(), status.Program, current); err != nil {
 		t.Fatal(err)
 	}
 	wantExit(t, 4, ": mail-consumer is not ready: NATS check failed", letterTo(n, "third", "--timeout", "200ms")...)
