@@ -106,3 +106,48 @@ func Defer[T any](ctx context.Context, h *history.History, r Result[T], body *me
 	}
 	return &history.RetryLaterError{At: r.NotBefore, Cause: r.Cause}
 }
+
+// await waits until the call may be made, and not beyond give_up_at. It comes before everything that ages: look-ups,
+// and above all the announcement, since a worker that died while it waited must not leave a call of unknown fate. A
+// program that ends gives the request back; if a call was announced and not made, it stores that.
+func (r *run[T]) await(ctx context.Context) error {
+	limited, cancel := context.WithDeadline(ctx, r.GiveUpAt)
+	defer cancel()
+	err := r.Throttle(limited)
+	switch {
+	case err == nil:
+		r.allowed = newDeadline(min(retry.MayCall<<min(r.asked, 8), retry.MayCallMax))
+		r.asked++
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case limited.Err() != nil: // give_up_at has come
+	case !r.lease.Taken():
+		return &history.RetryLaterError{At: time.Now(), Cause: err}
+	default:
+		r.later(r.busy("the program ended before the call could be made", err), r.nextWait())
+	}
+	return nil
+}
+
+// awaitSlot takes a slot before give_up_at. The call is announced again before its deadline passes: else a repeat of the
+// request would find a call of unknown fate that was never made. A verdict means that there will be no call; no slot is taken.
+func (r *run[T]) awaitSlot(ctx context.Context) error {
+	for !r.Slots.Try() {
+		wait := min(time.Until(r.lease.until.monotonic)-retry.Margin/2, time.Until(r.GiveUpAt))
+		waits, cancel := context.WithTimeout(ctx, wait)
+		err := r.Slots.Take(waits)
+		cancel()
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case !time.Now().Before(r.GiveUpAt):
+			return r.giveUp(ctx)
+		}
+		if err := r.announce(ctx); err != nil || r.result.Verdict != "" {
+			return err
+		}
+	}
+	return nil
+}
