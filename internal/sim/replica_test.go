@@ -202,7 +202,8 @@ func (r *replica) mandateConsumer(soft context.Context, n *node) {
 		consumer.Listings((&query.Transactions{Upstream: api, Caller: p.caller}).Handle))
 	run := []func(soft, hard context.Context) error{enrollments.Run, listings.Run}
 	if r.w.Resolve {
-		run = append(run, p.resolver(&mandates.List{Client: aside, Policy: p.caller.Policy, Settle: retry.ResolveEnough, Times: times}, enrollHold))
+		later := &mandates.List{Client: aside, Policy: p.caller.Policy, Settle: retry.ResolveEnough, Times: times}
+		run = append(run, p.resolver(later, enrollHold))
 	}
 	p.work(run...)
 }
