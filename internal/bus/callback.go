@@ -20,11 +20,13 @@ var ErrManyCallbacks = errors.New("bus: too many callbacks of the request are st
 const (
 	// maxCallbacks is how many callbacks of a request are stored in callbackMemory; the service sends a few per application.
 	maxCallbacks = 64
+	// maxCallbackBytes is how many bytes they may have together, so that nobody with one address drives out what others sent.
+	maxCallbackBytes = 512 << 10
 	// callbackMemory is for how long a repeated callback is recognized.
 	callbackMemory = 30 * 24 * time.Hour
 	// maxRaces is how often a callback is tried against others of its request.
 	maxRaces = 32
-	// earlier is the header that lists a callback and those before it: <beginning of the digest>.<Unix seconds>, with commas.
+	// earlier is the header that lists a callback and those before it: <beginning of the digest>.<Unix seconds>.<bytes>, with commas.
 	earlier = "Errand-Callbacks"
 	// digestKept is how much of each digest is in it.
 	digestKept = 24
@@ -46,7 +48,7 @@ func (s EventStore) Callback(ctx context.Context, request string, body *messages
 		}
 		m.Data, m.Header = data, nats.Header{}
 		e.Headers(m.Header, s.Source, request+"."+body.Digest) // other requests may get the same one
-		m.Header.Set(earlier, strings.Join(append(known, own+"."+strconv.FormatInt(now.Unix(), 10)), ","))
+		m.Header.Set(earlier, strings.Join(append(known, fmt.Sprintf("%s.%d.%d", own, now.Unix(), len(data))), ","))
 		Fence(m.Header, messages.Callback.Filter(request), last)
 		_, err = s.Publisher.Publish(ctx, m)
 		switch {
@@ -57,35 +59,40 @@ func (s EventStore) Callback(ctx context.Context, request string, body *messages
 		case !isConflict(err) || try == maxRaces:
 			return fmt.Errorf("bus: store a callback of %s: %w", request, err)
 		}
-		if last, known, err = s.lastCallback(ctx, m.Subject, now); err != nil {
+		stored := 0
+		if last, known, stored, err = s.lastCallback(ctx, m.Subject, now); err != nil {
 			return err
 		}
 		switch {
 		case slices.ContainsFunc(known, func(one string) bool { return strings.HasPrefix(one, own) }):
 			return nil
-		case len(known) >= maxCallbacks:
+		case len(known) >= maxCallbacks, stored+len(data) > maxCallbackBytes:
 			return ErrManyCallbacks
 		}
 	}
 }
 
-// lastCallback reads the last callback on a subject: its sequence, and which callbacks are remembered at a time.
-func (s EventStore) lastCallback(ctx context.Context, subject string, at time.Time) (last uint64, known []string, err error) {
+// lastCallback reads the last callback on a subject: its sequence, and which callbacks are remembered at a time, of how many bytes.
+func (s EventStore) lastCallback(ctx context.Context, subject string, at time.Time) (last uint64, known []string, bytes int, err error) {
 	// The subject is part of the request's, so that a user may be allowed callbacks alone.
-	got, err := direct(ctx, s.Publisher.nc, MandateEvents+"."+subject, nil)
+	got, err := direct(ctx, s.Publisher.nc, MandateCallbacks+"."+subject, nil)
 	if err != nil || got == nil {
-		return 0, nil, noStream(MandateEvents, err)
+		return 0, nil, 0, noStream(MandateCallbacks, err)
 	}
-	return got.Sequence, knownAt(got.Header.Get(earlier), at), nil
+	known, bytes = knownAt(got.Header.Get(earlier), at)
+	return got.Sequence, known, bytes, nil
 }
 
 // knownAt are the callbacks in the header earlier that are remembered at a time: a mandate lasts for years.
-func knownAt(header string, at time.Time) (known []string) {
+func knownAt(header string, at time.Time) (known []string, bytes int) {
 	for one := range strings.SplitSeq(header, ",") {
-		_, seconds, _ := strings.Cut(one, ".")
+		_, rest, _ := strings.Cut(one, ".")
+		seconds, size, _ := strings.Cut(rest, ".")
 		if stored, err := strconv.ParseInt(seconds, 10, 64); err == nil && at.Sub(time.Unix(stored, 0)) < callbackMemory {
 			known = append(known, one)
+			n, _ := strconv.Atoi(size) // only the receiver writes there
+			bytes += n
 		}
 	}
-	return known
+	return known, bytes
 }

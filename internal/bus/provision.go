@@ -127,16 +127,19 @@ func WithoutHistory(plan []Change) (names []string) {
 	return names
 }
 
+// small are the streams whose limits say nothing of others.
+var small = []string{MandateCallbacks, RateLeases, Audit}
+
 // limits are what new streams get: as many replicas as any stream has, as many bytes as the largest, and the events' age.
 func (i installed) limits() (l Limits) {
 	for name, s := range i.streams {
 		l.Replicas = max(l.Replicas, s.Config.Replicas)
-		if name != RateLeases && name != Audit { // they are always small
+		if !slices.Contains(small, name) {
 			l.MaxBytes = max(l.MaxBytes, s.Config.MaxBytes)
 		}
 	}
 	for name, s := range i.streams {
-		if s.Config.MaxBytes <= 0 && name != Audit {
+		if s.Config.MaxBytes <= 0 && !slices.Contains(small, name) {
 			l.MaxBytes = Unlimited
 		}
 	}

@@ -77,13 +77,13 @@ func TestProvisionIsIdempotentAndRefusesToDestroy(t *testing.T) {
 	}
 	shorter := bus.Limits{MaxAge: time.Hour}
 	plan := planOf(t, js, shorter)
-	if len(plan) != 4 { // events, deliveries, dead letters
+	if len(plan) != 5 { // events, callbacks, deliveries, dead letters
 		t.Fatalf("shorter age: %v", plan)
 	}
 	if err := bus.Apply(t.Context(), plan, false, func(bus.Change) {}); err == nil {
 		t.Fatal("applied without force")
 	}
-	if again := planOf(t, js, shorter); len(again) != 4 {
+	if again := planOf(t, js, shorter); len(again) != 5 {
 		t.Fatalf("something was changed: %v", again)
 	}
 	apply(t, js, shorter, true)
@@ -192,7 +192,7 @@ func TestNoStreamHasSchedulesTTLsOrRollupAndEachCanBePurged(t *testing.T) {
 			t.Errorf("%s: schedules %v, TTLs %v, rollup %v, counters %v; want none", c.Name,
 				c.AllowMsgSchedules, c.AllowMsgTTL, c.AllowRollup, c.AllowMsgCounter)
 		}
-		want := c.Name == bus.MandateEvents || c.Name == bus.MailEvents || c.Name == bus.Audit
+		want := c.Name == bus.MandateEvents || c.Name == bus.MandateCallbacks || c.Name == bus.MailEvents || c.Name == bus.Audit
 		if c.DenyDelete != want || c.DenyPurge != (c.Name == bus.Audit) {
 			t.Errorf("%s: denies deleting %v, want %v; denies purging %v", c.Name, c.DenyDelete, want, c.DenyPurge)
 		}
@@ -212,15 +212,20 @@ func TestAStreamMayHaveASizeOfItsOwn(t *testing.T) {
 	}{
 		{bus.Limits{MaxBytesOf: bus.MaxBytes{bus.MandateEvents: 8 << 20}}, map[string]int64{bus.MandateEvents: 8 << 20}},
 		{bus.Limits{MaxBytes: 2 << 20, MaxBytesOf: bus.MaxBytes{bus.MailEvents: bus.Unlimited}}, map[string]int64{bus.MandateRequests: 2 << 20,
-			bus.MandateEvents: 2 << 20, bus.MailRequests: 2 << 20, bus.MailDeliveries: 2 << 20, bus.DeadLetters: 2 << 20, bus.Audit: 2 << 20}},
+			bus.MandateEvents: 2 << 20, bus.MandateCallbacks: 2 << 20, bus.MailRequests: 2 << 20, bus.MailDeliveries: 2 << 20,
+			bus.DeadLetters: 2 << 20, bus.Audit: 2 << 20}},
 		{bus.Limits{MaxBytesOf: bus.MaxBytes{bus.DeadLetters: 4 << 20}}, map[string]int64{bus.MandateRequests: 2 << 20,
-			bus.MandateEvents: 2 << 20, bus.MailRequests: 2 << 20, bus.MailDeliveries: 2 << 20, bus.DeadLetters: 4 << 20, bus.Audit: 2 << 20}},
+			bus.MandateEvents: 2 << 20, bus.MandateCallbacks: 2 << 20, bus.MailRequests: 2 << 20, bus.MailDeliveries: 2 << 20,
+			bus.DeadLetters: 4 << 20, bus.Audit: 2 << 20}},
 	} {
 		apply(t, js, c.l, false)
 		for _, s := range bus.Streams(bus.Limits{}) {
 			usual := int64(bus.Unlimited)
-			if s.Name == bus.RateLeases { // always small
+			switch s.Name { // always small
+			case bus.RateLeases:
 				usual = 1 << 20
+			case bus.MandateCallbacks:
+				usual = 64 << 20
 			}
 			_, stream := streamOf(t, nc, s.Name)
 			if got, want := stream.CachedInfo().Config.MaxBytes, cmp.Or(c.want[s.Name], usual); got != want {
@@ -256,7 +261,7 @@ func TestALimitBelowWhatIsThereMustBeForced(t *testing.T) {
 
 // The servers reserve what streams may have: one that does not fit is refused, with a word about what to change.
 func TestLimitsThatDoNotFitAreRefusedByTheServer(t *testing.T) {
-	n, err := devkit.Configured(t.TempDir(), "jetstream { max_file_store: 9MB }\n")
+	n, err := devkit.Configured(t.TempDir(), "jetstream { max_file_store: 10MB }\n")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -274,7 +279,7 @@ func TestLimitsThatDoNotFitAreRefusedByTheServer(t *testing.T) {
 	apply(t, js, bus.Limits{MaxBytes: 1 << 20, MaxBytesOf: bus.MaxBytes{bus.MandateEvents: 2 << 20}}, false)
 }
 
-// The table of streams in the contract: no stream drops what it was given but that of the
+// The table of streams in the contract: no stream drops what it was given but those of callbacks, which are hints, and of
 // leases, of which the last one counts, none denies a purge but that of what people did, and
 // neither its records nor events can be deleted one by one.
 func TestStreamsKeepWhatTheyHaveAndCanBePurged(t *testing.T) {
@@ -283,9 +288,9 @@ func TestStreamsKeepWhatTheyHaveAndCanBePurged(t *testing.T) {
 		_, s := streamOf(t, nc, want.Name)
 		c := s.CachedInfo().Config
 		acts := c.Name == bus.Audit
-		events := c.Name == bus.MandateEvents || c.Name == bus.MailEvents || acts
+		events := c.Name == bus.MandateEvents || c.Name == bus.MandateCallbacks || c.Name == bus.MailEvents || acts
 		drops := c.Discard != jetstream.DiscardNew || c.MaxMsgs != -1 || c.MaxMsgsPerSubject != -1
-		if drops != (c.Name == bus.RateLeases) || c.DenyPurge != acts || c.AllowRollup || c.AllowMsgSchedules ||
+		if drops != (c.Name == bus.RateLeases || c.Name == bus.MandateCallbacks) || c.DenyPurge != acts || c.AllowRollup || c.AllowMsgSchedules ||
 			c.AllowMsgTTL || c.DenyDelete != events {
 			t.Errorf("%s has %+v", c.Name, c)
 		}

@@ -15,14 +15,15 @@ import (
 
 // Names of the streams.
 const (
-	MandateRequests = "MANDATE_REQUESTS"
-	MandateEvents   = "MANDATE_EVENTS"
-	MailRequests    = "MAIL_REQUESTS"
-	MailEvents      = "MAIL_EVENTS"
-	MailDeliveries  = "MAIL_DELIVERIES"
-	DeadLetters     = "DEAD_LETTERS"
-	RateLeases      = "RATE_LEASES"
-	Audit           = "AUDIT"
+	MandateRequests  = "MANDATE_REQUESTS"
+	MandateEvents    = "MANDATE_EVENTS"
+	MandateCallbacks = "MANDATE_CALLBACKS"
+	MailRequests     = "MAIL_REQUESTS"
+	MailEvents       = "MAIL_EVENTS"
+	MailDeliveries   = "MAIL_DELIVERIES"
+	DeadLetters      = "DEAD_LETTERS"
+	RateLeases       = "RATE_LEASES"
+	Audit            = "AUDIT"
 )
 
 // room is what the headers of a dead letter need beside its message.
@@ -56,11 +57,20 @@ func (l Limits) or(others Limits) Limits {
 	return l
 }
 
+// small is the limit of a stream that needs no more than so many bytes, unless more is chosen for it.
+func (l Limits) small(stream string, most int64) int64 {
+	if l.MaxBytes > 0 {
+		most = min(most, l.MaxBytes)
+	}
+	return cmp.Or(l.MaxBytesOf[stream], most)
+}
+
 func (l Limits) maxBytes(stream string) int64 { return cmp.Or(l.MaxBytesOf[stream], l.MaxBytes) }
 
-// Streams is the topology: every stream, as it is made. Only the stream of leases ever drops a message for room: a full
-// one refuses what comes. Then a publisher knows that its request was not accepted, and a program waits and makes no call
-// that it could not record. Dropped events would be what keeps people from being enrolled or written to twice.
+// Streams is the topology: every stream, as it is made. Only the streams of callbacks and of leases drop messages for room:
+// another one that is full refuses what comes. Then a publisher knows that its request was not accepted, and a program
+// waits and makes no call that it could not record. Dropped events would be what keeps people from being enrolled or
+// written to twice.
 //
 // No stream with personal data has DenyPurge, which cannot be taken back: erasing a person needs a purge by subject.
 func Streams(l Limits) []jetstream.StreamConfig {
@@ -90,7 +100,8 @@ func Streams(l Limits) []jetstream.StreamConfig {
 	deliveries.AllowDirect, deliveries.AllowAtomicPublish = true, true
 	dead := kept(DeadLetters, retry.DeadLettersWindow, "dead.>")
 	dead.AllowDirect = true // it is read without consumers
-	mandates := events(MandateEvents, "mandate.*.*.*", "mandate.transactions.turn", "mandate.transactions.watermark")
+	mandates := events(MandateEvents, "mandate.enroll.*.*", "mandate.transactions.*.*", "mandate.application.*.*", "mandate.deduction.*.*",
+		"mandate.transactions.turn", "mandate.transactions.watermark")
 	mandates.AllowAtomicPublish = true // of transactions, as of deliveries
 	streams := []jetstream.StreamConfig{
 		requests(MandateRequests, messages.Enroll, messages.Transactions),
@@ -103,7 +114,9 @@ func Streams(l Limits) []jetstream.StreamConfig {
 	for i := range streams {
 		streams[i].MaxBytes = l.maxBytes(streams[i].Name)
 	}
-	streams = append(streams, leases(base, l.MaxBytesOf[RateLeases]), audit(base, l))
+	callbacks := events(MandateCallbacks, messages.Callback.Filter("*"))
+	callbacks.Discard, callbacks.MaxBytes = jetstream.DiscardOld, l.small(MandateCallbacks, 64<<20) // strangers send them: they are hints
+	streams = append(streams, callbacks, leases(base, l.MaxBytesOf[RateLeases]), audit(base, l))
 	for i := range streams {
 		streams[i].Description = descriptions[streams[i].Name]
 	}
@@ -113,9 +126,9 @@ func Streams(l Limits) []jetstream.StreamConfig {
 // audit is the stream of what people did. Nothing is ever removed; it names who acted, and the reason that they wrote.
 func audit(s jetstream.StreamConfig, l Limits) jetstream.StreamConfig {
 	s.Name, s.Subjects, s.AllowDirect, s.Duplicates = Audit, []string{"audit.*.*.*"}, true, retry.EventsWindow
-	s.MaxAge, s.DenyDelete, s.DenyPurge = retry.AuditKept, true, true
-	if s.MaxBytes = l.maxBytes(Audit); l.MaxBytesOf[Audit] == 0 && s.MaxBytes > 0 {
-		s.MaxBytes = min(s.MaxBytes, 1<<30) // two million records
+	s.MaxAge, s.DenyDelete, s.DenyPurge, s.MaxBytes = retry.AuditKept, true, true, l.maxBytes(Audit)
+	if s.MaxBytes > 0 {
+		s.MaxBytes = l.small(Audit, 1<<30) // two million records
 	}
 	return s
 }
@@ -177,8 +190,10 @@ func version(have jetstream.ConsumerConfig) int {
 // EventsOf is the stream that holds an operation's events.
 func EventsOf(op messages.Operation) string {
 	switch op {
-	case messages.Enroll, messages.Transactions, messages.Application, messages.Deduction, messages.Callback:
+	case messages.Enroll, messages.Transactions, messages.Application, messages.Deduction:
 		return MandateEvents
+	case messages.Callback:
+		return MandateCallbacks
 	case messages.Delivery, messages.Log:
 		return MailDeliveries
 	}
@@ -199,14 +214,15 @@ func streamOf(subject string) string {
 
 // descriptions say what streams and consumers are for, where another tool lists them. An operator's stay.
 var descriptions = map[string]string{
-	MandateRequests: "errand: requests about mandates, until they have an outcome",
-	MandateEvents:   "errand: what happened to each request about mandates; keeps payers from being enrolled twice",
-	MailRequests:    "errand: requests about mail, until they have an outcome",
-	MailEvents:      "errand: what happened to each request about mail; keeps mail from being sent twice",
-	MailDeliveries:  "errand: what the sending log says of each mail, and what log-poller needs to know",
-	DeadLetters:     "errand: requests that failed or are of unknown fate, as they were published",
-	RateLeases:      "errand: the last leases of FLEET_RATE",
-	Audit:           "errand: who did what to which request or queue, and why",
+	MandateRequests:  "errand: requests about mandates, until they have an outcome",
+	MandateEvents:    "errand: what happened to each request about mandates; keeps payers from being enrolled twice",
+	MandateCallbacks: "errand: what was sent to the return_url of enrollments; the oldest are dropped for room",
+	MailRequests:     "errand: requests about mail, until they have an outcome",
+	MailEvents:       "errand: what happened to each request about mail; keeps mail from being sent twice",
+	MailDeliveries:   "errand: what the sending log says of each mail, and what log-poller needs to know",
+	DeadLetters:      "errand: requests that failed or are of unknown fate, as they were published",
+	RateLeases:       "errand: the last leases of FLEET_RATE",
+	Audit:            "errand: who did what to which request or queue, and why",
 
 	EnrollQueue.Name:       "errand: mandate-consumer takes enrollments from here",
 	TransactionsQueue.Name: "errand: mandate-consumer takes listings of transactions from here",

@@ -74,7 +74,7 @@ func expand(pattern string) (subjects []string) {
 // attacked are the streams, each with one of the consumers it has.
 var attacked = map[string]string{
 	bus.MandateRequests: "mandate-enroll", bus.MandateEvents: "service", bus.MailDeliveries: "subscriber", bus.DeadLetters: "x",
-	bus.Audit: "x", "OBJ_lists": "x", "ERRAND": "x",
+	bus.MandateCallbacks: "x", bus.Audit: "x", "OBJ_lists": "x", "ERRAND": "x",
 }
 
 // ours are subjects of which nobody outside of errand's account may write the messages: of

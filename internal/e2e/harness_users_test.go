@@ -91,7 +91,7 @@ func (p *process) wantNoViolations() {
 func (in *installation) wantNoLeaksInEvents() {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second) // the test's own is over
 	defer cancel()
-	for _, stream := range []string{bus.MandateEvents, bus.MailEvents, bus.MailDeliveries, bus.DeadLetters} {
+	for _, stream := range []string{bus.MandateEvents, bus.MandateCallbacks, bus.MailEvents, bus.MailDeliveries, bus.DeadLetters} {
 		if !in.nats.Server.Running() {
 			return // the test took it away, as it may have a stream
 		}

@@ -160,6 +160,8 @@ func streamOf(filter string) string {
 		return bus.MailDeliveries
 	case strings.HasPrefix(filter, "dead"):
 		return bus.DeadLetters
+	case strings.HasPrefix(filter, "mandate.callback"):
+		return bus.MandateCallbacks
 	case strings.HasPrefix(filter, "mandate"):
 		return bus.MandateEvents
 	}

@@ -18,7 +18,7 @@ import (
 
 // mayRead is what those who are not in the programs' account may come to know.
 var mayRead = map[string][]string{
-	"service": {"events", "callbacks"}, "subscriber": {"events", "callbacks"}, "producer": {"lists"}, "callback-receiver": {"callbacks"},
+	"service": {"events"}, "subscriber": {"events"}, "producer": {"lists"}, "callback-receiver": {"callbacks"},
 	"ann": readByPeople, "olga": readByPeople, "console": readByPeople, "operator": {"requests", "events", "callbacks", "log", "dead"},
 }
 

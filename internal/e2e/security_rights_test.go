@@ -88,7 +88,7 @@ var acts = []act{
 		may: []string{"mandate-consumer", "transaction-poller"}},
 	{what: "ask the leader for the state of a message", publish: "$JS.API.STREAM.MSG.GET.MAIL_EVENTS",
 		may: []string{"mail-consumer", "log-poller"}},
-	{what: "read the last callback", publish: "$JS.API.DIRECT.GET.MANDATE_EVENTS.mandate.callback.received.r1",
+	{what: "read the last callback", publish: "$JS.API.DIRECT.GET.MANDATE_CALLBACKS.mandate.callback.received.r1",
 		may: []string{"callback-receiver"}},
 	{what: "read an enrollment by its subject", publish: "$JS.API.DIRECT.GET.MANDATE_EVENTS.mandate.enroll.succeeded.r1"},
 	{what: "see what callbacks say as they come", listen: "mandate.callback.received.*"},

@@ -46,7 +46,7 @@ func (p *CallbackReceiver) Run(ctx context.Context) error {
 	}
 	defer r.close()
 	r.onDemand = true
-	if _, err := r.check(ctx, nil, bus.MandateEvents); err != nil {
+	if _, err := r.check(ctx, nil, bus.MandateCallbacks); err != nil {
 		return err
 	}
 

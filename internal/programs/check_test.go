@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/bus"
 	"errand/internal/sandbox/devkit/devtest"
@@ -21,19 +22,19 @@ func TestAReceiverThatCouldNotStoreStaysReadyToTryAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stream, err := r.js.Stream(t.Context(), bus.MandateEvents)
+	stream, err := r.js.Stream(t.Context(), bus.MandateCallbacks)
 	if err != nil {
 		t.Fatal(err)
 	}
 	full := stream.CachedInfo().Config
-	full.MaxBytes = 1
+	full.MaxBytes, full.Discard = 1, jetstream.DiscardNew
 	if _, err := r.js.UpdateStream(t.Context(), full); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := r.publisher.Publish(t.Context(), nats.NewMsg("mandate.callback.received.a")); err == nil {
 		t.Fatal("it was stored")
 	}
-	problem := func() string { return r.problem(t.Context(), nil, []string{bus.MandateEvents}) }
+	problem := func() string { return r.problem(t.Context(), nil, []string{bus.MandateCallbacks}) }
 	if why := problem(); !strings.Contains(why, "maximum bytes exceeded") {
 		t.Errorf("a program that tries again by itself: %q", why)
 	}
@@ -41,7 +42,7 @@ func TestAReceiverThatCouldNotStoreStaysReadyToTryAgain(t *testing.T) {
 	if why := problem(); why != "" {
 		t.Errorf("a receiver: %q", why)
 	}
-	if err := r.js.DeleteStream(t.Context(), bus.MandateEvents); err != nil {
+	if err := r.js.DeleteStream(t.Context(), bus.MandateCallbacks); err != nil {
 		t.Fatal(err)
 	}
 	if why := problem(); why == "" {

@@ -220,8 +220,10 @@ func (m *streamMetrics) set(found map[string]*jetstream.StreamInfo) {
 		reset(m.bytes, m.maxBytes, m.replicas, m.current)
 	}
 	for name, info := range found {
-		m.bytes.WithLabelValues(name).Set(float64(info.State.Bytes))
-		m.maxBytes.WithLabelValues(name).Set(float64(max(info.Config.MaxBytes, 0)))
+		if info.Config.Discard != jetstream.DiscardOld { // it drops, and is full as a rule
+			m.bytes.WithLabelValues(name).Set(float64(info.State.Bytes))
+			m.maxBytes.WithLabelValues(name).Set(float64(max(info.Config.MaxBytes, 0)))
+		}
 		m.replicas.WithLabelValues(name).Set(float64(info.Config.Replicas))
 		m.current.WithLabelValues(name).Set(float64(bus.CurrentReplicas(info)))
 	}

@@ -80,8 +80,8 @@ func TestStreamsShowTheirSizeAndTheCopiesThatFollow(t *testing.T) {
 	m.ofStreams([]string{"A", "B"}, func() map[string]error { return map[string]error{"B": errors.New("full")} })
 	peers := []*jetstream.PeerInfo{{Current: true}, {Current: true, Offline: true}, {}}
 	m.streams.set(map[string]*jetstream.StreamInfo{
-		"A": {Config: jetstream.StreamConfig{MaxBytes: -1, Replicas: 1}, State: jetstream.StreamState{Bytes: 10}},
-		"B": {Config: jetstream.StreamConfig{MaxBytes: 30, Replicas: 4}, State: jetstream.StreamState{Bytes: 20},
+		"A": {Config: jetstream.StreamConfig{MaxBytes: -1, Replicas: 1, Discard: jetstream.DiscardNew}, State: jetstream.StreamState{Bytes: 10}},
+		"B": {Config: jetstream.StreamConfig{MaxBytes: 30, Replicas: 4, Discard: jetstream.DiscardNew}, State: jetstream.StreamState{Bytes: 20},
 			Cluster: &jetstream.ClusterInfo{Replicas: peers}},
 	})
 	want := map[string]float64{

@@ -48,7 +48,7 @@ func (p *TransactionPoller) Run(ctx context.Context) error {
 		return err
 	}
 	defer r.close()
-	if _, err := r.check(ctx, nil, p.streams(bus.MandateEvents)...); err != nil {
+	if _, err := r.check(ctx, nil, p.streams(bus.MandateEvents, bus.MandateCallbacks)...); err != nil {
 		return err
 	}
 	calls, limit := r.observer(&p.Common), r.limit(ctx, &p.Common)

@@ -58,7 +58,7 @@ func ErasureOf(ctx context.Context, r inspect.Reader, op messages.Operation, id 
 	filters := map[string][]string{bus.EventsOf(op): {op.Filter(id)}}
 	if op == messages.Enroll {
 		for _, about := range []messages.Operation{messages.Application, messages.Deduction, messages.Callback} {
-			filters[bus.MandateEvents] = append(filters[bus.MandateEvents], about.Filter(id))
+			filters[bus.EventsOf(about)] = append(filters[bus.EventsOf(about)], about.Filter(id))
 		}
 	}
 	if op == messages.Send {

@@ -47,7 +47,7 @@ func (p Person) Erase(ctx context.Context, e Erasure, why string) error {
 				return "", err
 			}
 		}
-		for _, stream := range []string{bus.MailDeliveries, bus.MandateEvents, bus.MailEvents} {
+		for _, stream := range []string{bus.MailDeliveries, bus.MandateCallbacks, bus.MandateEvents, bus.MailEvents} {
 			if err := p.purge(ctx, stream, e.subjects[stream]); err != nil {
 				return "", err
 			}

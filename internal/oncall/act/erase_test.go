@@ -66,8 +66,8 @@ func remember(t *testing.T, p act.Person, id string) {
 // left are the subjects of what the streams have that holds a text in its subject or body.
 func left(t *testing.T, p act.Person, text string) (subjects []string) {
 	t.Helper()
-	for _, stream := range []string{bus.MandateRequests, bus.MandateEvents, bus.MailRequests, bus.MailEvents, bus.MailDeliveries,
-		bus.DeadLetters, bus.Audit} {
+	for _, stream := range []string{bus.MandateRequests, bus.MandateEvents, bus.MandateCallbacks, bus.MailRequests, bus.MailEvents,
+		bus.MailDeliveries, bus.DeadLetters, bus.Audit} {
 		scan := bus.Scan{Stream: stream, Filter: ">", Page: 1000}
 		found, err := scan.Next(t.Context(), p.Conn)
 		if err != nil {

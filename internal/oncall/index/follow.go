@@ -15,7 +15,7 @@ import (
 
 // followed are the streams that are indexed. Histories come first, as the others name their
 // requests.
-var followed = []string{bus.MandateEvents, bus.MailEvents, bus.MailDeliveries, bus.DeadLetters}
+var followed = []string{bus.MandateEvents, bus.MandateCallbacks, bus.MailEvents, bus.MailDeliveries, bus.DeadLetters}
 
 type follower struct {
 	*Index

@@ -75,7 +75,7 @@ type requestKey struct {
 func (r Reader) Find(ctx context.Context, word string, secrets []*messages.RecipientSecret, since time.Time) (Finding, error) {
 	s := &search{Reader: r, text: word, word: messages.NewWord(word), secrets: secrets, requests: map[requestKey]*Found{}}
 	var scans []func() error
-	for _, stream := range []string{bus.MandateEvents, bus.MailEvents, bus.MailDeliveries, bus.DeadLetters} {
+	for _, stream := range []string{bus.MandateEvents, bus.MandateCallbacks, bus.MailEvents, bus.MailDeliveries, bus.DeadLetters} {
 		scans = append(scans, func() error {
 			err := bus.Scan{Stream: stream, Filter: ">", Since: since}.Each(ctx, r.Conn, s.visit)
 			if hidden(err) {

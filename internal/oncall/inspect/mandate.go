@@ -13,12 +13,14 @@ import (
 
 func (r Reader) mandate(ctx context.Context, s *Story) error {
 	for _, about := range []messages.Operation{messages.Application, messages.Deduction, messages.Callback} {
-		if err := r.read(ctx, s, bus.MandateEvents, about.Filter(s.RequestID), &s.Mandate); err != nil {
+		if err := r.read(ctx, s, bus.EventsOf(about), about.Filter(s.RequestID), &s.Mandate); err != nil {
 			return err
 		}
 	}
 	s.Mandate = slices.DeleteFunc(s.Mandate, func(e Event) bool { return messages.StateOf(e.Subject) == messages.Erased })
-	slices.SortFunc(s.Mandate, func(a, b Event) int { return cmp.Compare(a.Sequence, b.Sequence) })
+	slices.SortFunc(s.Mandate, func(a, b Event) int {
+		return cmp.Or(a.Time.Compare(b.Time.Time), cmp.Compare(a.Sequence, b.Sequence))
+	})
 	for i, e := range s.Mandate {
 		s.Mandate[i].Body = withoutPayer(e)
 	}
