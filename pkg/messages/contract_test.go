@@ -95,7 +95,7 @@ var bodyFields = []struct {
 	body   Body
 	fields string
 }{
-	{&EnrollStarted{}, "deadline fingerprint order_number | max_frequency effective_date return_url after_unknown"},
+	{&EnrollStarted{}, "deadline fingerprint order_number | max_frequency effective_date after_unknown"},
 	{&DeferredBody{}, "reason message http_status not_before fingerprint | after_unknown held_count"},
 	{&ReopenedBody{}, "by was fingerprint | why after_unknown batches batch_size"},
 	{&EnrollSucceeded{}, "api_version order_number enrollment fingerprint | link_expired_at after_unknown"},

@@ -148,12 +148,11 @@ type EnrollStarted struct {
 // and published in that call's started, so that no call after a long outage has a
 // date that has passed. They are in the event beside its other fields; one the
 // request gave is left out. An omitted link_expired_at has no default here: the
-// call leaves it out too, and the service sets its own.
+// call leaves it out too, and the service sets its own. Nor has return_url: errand's
+// own holds a token, which readers of events have no use for.
 type Defaults struct {
 	MaxFrequency  json.Number `json:"max_frequency,omitempty"`
 	EffectiveDate string      `json:"effective_date,omitempty"` // 2006-01-02
-	// ReturnURL is where the service sends callbacks; the first call's for all calls of a request.
-	ReturnURL string `json:"return_url,omitempty"`
 }
 
 // EnrollSucceeded is the body of mandate.enroll.succeeded.

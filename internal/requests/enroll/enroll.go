@@ -44,7 +44,6 @@ type enrollment struct {
 	*Handler
 	request  attempt.Request[messages.EnrollRequest]
 	defaults messages.Defaults // of the call that was announced last
-	callback string            // return_url, where the request has none
 	evidence []json.RawMessage // what is listed under the order number
 	message  string            // what a look-up found
 	again    bool              // a person said to make it again if it is not listed
@@ -54,7 +53,7 @@ type enrollment struct {
 
 // Handle answers one enrollment request. Errors: *history.RetryLaterError, history.ErrFenced, or the log's.
 func (h *Handler) Handle(ctx context.Context, r attempt.Request[messages.EnrollRequest]) (messages.Event, error) {
-	e := &enrollment{Handler: h, request: r, again: r.Prior.Again, callback: h.returnURL(r)}
+	e := &enrollment{Handler: h, request: r, again: r.Prior.Again}
 	result, err := attempt.Run(ctx, h.Caller, attempt.Call[mandate.Enrolled]{
 		Delivery: r.Delivery, OwnKey: r.Body.PortalKey != "",
 		Before: e.before, Started: e.started, Stale: e.stale, OnUnknown: e.lookUp, LooksUp: true, Make: e.call})
@@ -62,21 +61,6 @@ func (h *Handler) Handle(ctx context.Context, r attempt.Request[messages.EnrollR
 		return messages.Event{}, err
 	}
 	return e.event(ctx, result)
-}
-
-// returnURL is the return_url of a request without one. Repetitions send what its first call sent, whatever is configured.
-func (h *Handler) returnURL(r attempt.Request[messages.EnrollRequest]) string {
-	switch {
-	case r.Body.ReturnURL != "":
-		return ""
-	case r.Prior.Started != nil:
-		var first messages.EnrollStarted
-		_ = messages.DecodeEvent(r.Prior.Started, &first) // the history has read it
-		return first.ReturnURL
-	case h.ReturnURL == nil:
-		return ""
-	}
-	return h.ReturnURL(r.History.ID)
 }
 
 // before refuses a call whose link would have expired already.
@@ -96,7 +80,7 @@ func (e *enrollment) before(now time.Time) *clients.Error {
 // started is the body of the event that announces a call, with the document's defaults for what the request left out.
 func (e *enrollment) started(deadline messages.Time, afterUnknown bool) messages.Body {
 	body := &e.request.Body
-	e.defaults = messages.Defaults{ReturnURL: e.callback}
+	e.defaults = messages.Defaults{}
 	if body.MaxFrequency == "" {
 		e.defaults.MaxFrequency = "9"
 	}
@@ -126,8 +110,8 @@ func (e *enrollment) call(ctx context.Context) (mandate.Enrolled, error) {
 	if body.EffectiveDate == "" {
 		body.EffectiveDate = e.defaults.EffectiveDate
 	}
-	if body.ReturnURL == "" {
-		body.ReturnURL = e.defaults.ReturnURL
+	if body.ReturnURL == "" && e.ReturnURL != nil {
+		body.ReturnURL = e.ReturnURL(e.request.History.ID)
 	}
 	enrolled, err := e.Upstream.Enroll(ctx, body)
 	if failed, _ := errors.AsType[*clients.Error](err); failed != nil && failed.Fate == clients.Unknown {
