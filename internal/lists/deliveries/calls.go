@@ -45,6 +45,7 @@ type generation struct {
 	busy      map[messages.Key][]begun
 	others    map[[2]uint32]uint32 // batches but the first, plus one, by the id and the number
 	rows      map[uint64]held      // that may change, by their ids
+	changed   []uint32             // requests whose counts may have to be published
 	more      map[uint32][]uint32  // rows of a recipient but the first
 
 	first   time.Time // of its first request
@@ -74,11 +75,18 @@ type request struct {
 	single     bool // it was started with one batch
 	final      bool // the last summary was final
 	erased     bool
-	changed    bool // its counts may have to be published
+	changed    bool // it is among the changed
 }
 
 // summedUp reports whether the request has its final summary: one from before it was opened again is not.
 func (r *request) summedUp() bool { return r.final && r.reported >= r.opened }
+
+// change notes that a request's counts may have to be published.
+func (g *generation) change(request uint32) {
+	if r := &g.requests[request]; !r.changed {
+		r.changed, g.changed = true, append(g.changed, request)
+	}
+}
 
 type ending uint8
 

@@ -48,7 +48,7 @@ func (l *Log) note(e StoredEvent) bool {
 		return true
 	}
 	if known = l.calls.observe(n.place, e.ID.Key(), statusIn(e.State), !n.unsure); known {
-		g.requests[request].changed = true
+		g.change(request)
 	}
 	return known
 }

@@ -27,13 +27,11 @@ func (l *Log) Swept(ctx context.Context, completeThrough time.Time) error {
 	if err := l.resolve(ctx, now, completeThrough); err != nil {
 		return err
 	}
-	scan := now.Sub(l.scanned) >= scanEvery
-	if scan {
+	if now.Sub(l.scanned) >= scanEvery {
 		l.scanned = now
-		l.calls.forget(now.Add(-l.window()))
-		maps.DeleteFunc(l.open, func(id string, _ *unsettled) bool { return l.calls.known(id) == nil })
+		l.scan(now)
 	}
-	return l.publish(ctx, l.summaries(now, completeThrough, scan))
+	return l.publish(ctx, l.summaries(now, completeThrough))
 }
 
 // publish stores events, some at once. When ctx ends, those under way are waited for: they would have to be learned.
@@ -61,20 +59,37 @@ func (l *Log) report(ctx context.Context, events []messages.Event) error {
 	return cmp.Or(err, context.Cause(ctx))
 }
 
-// summaries yields those that are due; scan: also those that time alone makes final.
-func (l *Log) summaries(now, through time.Time, scan bool) iter.Seq[messages.Event] {
+// scan looks for requests that are too old, or whose summary time alone makes final.
+func (l *Log) scan(now time.Time) {
+	l.calls.forget(now.Add(-l.window()))
+	maps.DeleteFunc(l.open, func(id string, _ *unsettled) bool { return l.calls.known(id) == nil })
+	for _, g := range l.calls.generations {
+		for n := range g.requests {
+			r := &g.requests[n]
+			if age := now.Sub(time.UnixMilli(r.at)); !r.summedUp() && age >= l.ReportAfter && age <= l.window() {
+				g.change(uint32(n))
+			}
+		}
+	}
+}
+
+// summaries yields those that are due.
+func (l *Log) summaries(now, through time.Time) iter.Seq[messages.Event] {
 	return func(yield func(messages.Event) bool) {
 		for _, g := range l.calls.generations {
-			for n := range g.requests {
-				r := &g.requests[n]
-				if age := now.Sub(time.UnixMilli(r.at)); scan && !r.summedUp() && age >= l.ReportAfter && age <= l.window() {
-					r.changed = true
-				}
-				if !r.changed || !r.summedUp() && now.Sub(time.UnixMilli(r.reported)) < summaryEvery {
+			for i := 0; i < len(g.changed); {
+				r := &g.requests[g.changed[i]]
+				if !r.summedUp() && now.Sub(time.UnixMilli(r.reported)) < summaryEvery {
+					i++
 					continue
 				}
-				e, due := l.summary(g, uint32(n), now, through)
-				if r.changed = due; due && !yield(e) {
+				e, due := l.summary(g, g.changed[i], now, through)
+				if !due {
+					r.changed, g.changed[i] = false, g.changed[len(g.changed)-1]
+					g.changed = g.changed[:len(g.changed)-1]
+					continue
+				}
+				if i++; !yield(e) {
 					return
 				}
 			}

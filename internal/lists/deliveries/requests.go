@@ -95,7 +95,7 @@ func (l *Log) take(record Record) {
 		if op == messages.Batch {
 			l.ofBatch(r, subject, f)
 		} else if l.ofRequest(r, id, state, f, record.Sequence); state.Final(op) || state == messages.Resolved {
-			r.changed = true
+			g.change(n)
 		}
 		g.last = max(g.last, r.at)
 	}

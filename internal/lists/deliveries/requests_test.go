@@ -56,8 +56,9 @@ func (s *scenario) resolution(l *Log, id string, through time.Time) (messages.Ev
 
 // counted is the summary that is published for a request; "": none.
 func counted(l *Log, id string) (text string) {
+	l.scan(time.Now())
 	for range 2 { // the second time it is seen that there is nothing left to publish
-		for e := range l.summaries(time.Now(), time.Now(), true) {
+		for e := range l.summaries(time.Now(), time.Now()) {
 			if b := e.Body.(*messages.SummaryBody); e.ID == id {
 				text = fmt.Sprintf("%d of %d: %d delivered, %d queued, final %t", b.Accepted, b.Recipients, b.Delivered, b.Queued, b.Final)
 			}
