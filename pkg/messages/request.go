@@ -1,6 +1,8 @@
 package messages
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"maps"
 	"slices"
@@ -65,6 +67,15 @@ type Meta struct {
 	// Fingerprint is the SHA-256, in hex, of the body as JSON with sorted keys
 	// and without request_id; "" when the body is no JSON object.
 	Fingerprint string
+}
+
+// FingerprintOf is the Fingerprint, or else, of what is no JSON object, the SHA-256 of its bytes.
+func (m Meta) FingerprintOf(data []byte) string {
+	if m.Fingerprint != "" {
+		return m.Fingerprint
+	}
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:])
 }
 
 // Invalid is the error of a request that breaks the rules. Nothing was done

@@ -2,8 +2,6 @@ package act
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -221,11 +219,8 @@ func (i Item) ended(ctx context.Context, log history.Log, last history.Entry, f 
 
 // fingerprintOf is the fingerprint of a message's contents, as the programs make it.
 func fingerprintOf(op messages.Operation, data []byte) string {
-	if meta, _ := messages.Check(op, data); meta.Fingerprint != "" {
-		return meta.Fingerprint
-	}
-	sum := sha256.Sum256(data)
-	return hex.EncodeToString(sum[:])
+	meta, _ := messages.Check(op, data) // what is invalid has a fingerprint, too
+	return meta.FingerprintOf(data)
 }
 
 func namesID(data []byte) bool {

@@ -2,8 +2,6 @@ package consumer
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"strconv"
 	"sync"
@@ -266,11 +264,7 @@ func (c *Consumer[R]) open(r *bus.Request, permit *hold.Permit) *delivery[R] {
 	c.lease.take(r)
 	d := &delivery[R]{Request: r, permit: permit}
 	named := c.decode(d)
-	d.digest = named.Fingerprint
-	if d.digest == "" { // not a JSON object: its bytes distinguish it
-		sum := sha256.Sum256(r.Data)
-		d.digest = hex.EncodeToString(sum[:])
-	}
+	d.digest = named.FingerprintOf(r.Data)
 	kept := c.Kept()
 	if d.invalid == nil {
 		if d.giveUp = c.op.GiveUpAt(d.body); !d.giveUp.IsZero() {
