@@ -61,15 +61,6 @@ func (w Word) In(op Operation, body []byte) (as NamedAs) {
 	return as
 }
 
-// OrderKey is the same for every spelling of an order number: a service that stores one may change case and spaces.
-func OrderKey(order string) string { return strings.ToLower(strings.Join(strings.Fields(order), "")) }
-
-// SameOrder reports whether two order numbers are the same. An empty one is the same as no other.
-func SameOrder(a, b string) bool {
-	key := OrderKey(a)
-	return key != "" && key == OrderKey(b)
-}
-
 // textKey is the same for every spelling of an address or of another text.
 func textKey(text string) string {
 	if strings.IndexByte(text, '@') >= 0 {
