@@ -85,11 +85,16 @@ func (r Requests) Plan(ctx context.Context, letters []inspect.DeadLetter) ([]Ite
 			return nil, err
 		}
 	}
-	looked := 0
+	looked, log := 0, inspect.Poller{}
 	for i, item := range items {
 		if item.Class == inspect.Twice && len(item.uncertain) > 0 && looked < maxLooked {
-			looked++
-			e, err := r.Reader.LogEvidence(ctx, item.RequestID, item.uncertain)
+			if looked++; looked == 1 {
+				var err error
+				if log, err = r.Reader.LogPoller(ctx); err != nil {
+					return nil, err
+				}
+			}
+			e, err := r.Reader.LogEvidence(ctx, item.RequestID, item.uncertain, log)
 			if err != nil {
 				return nil, err
 			}

@@ -15,7 +15,8 @@ import (
 // another call, and their absence proves nothing.
 type LogEvidence struct {
 	Batches []LogBatch     `json:"batches"`
-	Through *messages.Time `json:"complete_through,omitempty"` // as far as the log is published; nil if no poller ever ran
+	Through *messages.Time `json:"complete_through,omitempty"` // as far as the log is published: its newest row; nil if none was read
+	Read    *messages.Time `json:"read_through,omitempty"`     // when the log was last read; nil if no poller ever ran
 	Called  *messages.Time `json:"called,omitempty"`           // when the last call for them began; nil if no record is kept
 	More    bool           `json:"more,omitempty"`             // there are more rows than were read
 }
@@ -32,9 +33,30 @@ const (
 	maxRowsLooked    = 20_000 // of a message
 )
 
-// LogEvidence looks for the rows of batches of unknown fate; nil where there are none, or no log to be seen.
-func (r Reader) LogEvidence(ctx context.Context, id string, unknown []messages.Unsettled) (*LogEvidence, error) {
+// LogPoller asks how far the sending log is read. A zero one knows nothing, as where there is no log to be seen.
+func (r Reader) LogPoller(ctx context.Context) (p Poller, err error) {
+	if r.Conn == nil { // a simulation has no log
+		return p, nil
+	}
+	p, err = r.watermark(ctx, bus.MailDeliveries, messages.Log)
+	if err != nil {
+		if hidden(err) {
+			err = nil
+		}
+		return p, err
+	}
+	programs, err := bus.AskStatus(ctx, r.Conn)
+	p.readBy(programs, bus.LogPoller)
+	return p, err
+}
+
+// LogEvidence looks for the rows of batches of unknown fate in a log that LogPoller describes; nil where there are none, or no
+// log to be seen.
+func (r Reader) LogEvidence(ctx context.Context, id string, unknown []messages.Unsettled, log Poller) (*LogEvidence, error) {
 	e, err := r.logEvidence(ctx, id, unknown)
+	if e != nil {
+		e.Through, e.Read = log.Watermark, log.Read()
+	}
 	if hidden(err) {
 		return nil, nil
 	}
@@ -77,9 +99,7 @@ func (r Reader) logEvidence(ctx context.Context, id string, unknown []messages.U
 	if err != nil {
 		return nil, err
 	}
-	p, err := r.watermark(ctx, bus.MailDeliveries, messages.Log)
-	e.Through = p.Watermark
-	return e, err
+	return e, nil
 }
 
 // Says is the evidence in a sentence.
@@ -97,19 +117,22 @@ func (e *LogEvidence) Says() string {
 		rows = "at least " + rows
 	}
 	said := fmt.Sprintf("of %s recipients of %s the log shows %s", style.Count(count), of, rows)
-	switch {
-	case e.Through == nil:
+	if e.Read == nil {
 		return said + ", which no poller has read"
-	case e.Called == nil:
-		return said + ", read through " + e.Through.UTC().Format("2 Jan 15:04 MST")
 	}
-	after := "before"
-	apart := e.Through.Sub(e.Called.Time)
-	if apart >= 0 {
-		after = Span(apart) + " after"
+	said += "; last read " + minute(e.Read)
+	if e.Called != nil && e.Read.Before(e.Called.Time) {
+		said += ", before the call"
+	} else if e.Called != nil {
+		said += ", " + Span(e.Read.Sub(e.Called.Time)) + " after the call"
 	}
-	return fmt.Sprintf("%s, read through %s, %s the call", said, e.Through.UTC().Format("2 Jan 15:04 MST"), after)
+	if e.Through != nil {
+		said += "; its newest row is of " + minute(e.Through)
+	}
+	return said
 }
+
+func minute(t *messages.Time) string { return t.UTC().Format("2 Jan 15:04 MST") }
 
 func unknownBatches(outcome messages.SendOutcome) (unknown []messages.Unsettled) {
 	for _, b := range outcome.Unsettled {
@@ -125,7 +148,15 @@ func (r Reader) evidence(ctx context.Context, s *Story, last bus.Message) (err e
 	if s.State != messages.Uncertain || messages.DecodeEvent(last.Data, &outcome) != nil {
 		return nil
 	}
-	if s.Evidence, err = r.LogEvidence(ctx, s.RequestID, unknownBatches(outcome)); s.Evidence != nil {
+	unknown := unknownBatches(outcome)
+	if len(unknown) == 0 {
+		return nil
+	}
+	log, err := r.LogPoller(ctx)
+	if err != nil {
+		return err
+	}
+	if s.Evidence, err = r.LogEvidence(ctx, s.RequestID, unknown, log); s.Evidence != nil {
 		s.Says += "; " + s.Evidence.Says()
 	}
 	return err

@@ -106,14 +106,9 @@ func (r Reader) Status(ctx context.Context, now time.Time) (Status, error) {
 	if s.Transactions == nil && s.Answers(bus.TransactionPoller) {
 		s.Transactions = &Poller{}
 	}
-	for _, p := range s.Programs {
-		switch {
-		case p.ReadThrough == nil:
-		case p.Program == bus.TransactionPoller:
-			s.Transactions.read(p.ReadThrough)
-		default:
-			s.Poller.read(p.ReadThrough)
-		}
+	s.Poller.readBy(s.Programs, bus.LogPoller)
+	if s.Transactions != nil {
+		s.Transactions.readBy(s.Programs, bus.TransactionPoller)
 	}
 	s.Problems = Problems(s)
 	return s, nil
@@ -124,11 +119,21 @@ func (s Status) Answers(program string) bool {
 	return slices.ContainsFunc(s.Programs, func(p bus.ProgramStatus) bool { return p.Program == program })
 }
 
-// read notes how far one of the pollers has read: the furthest counts.
-func (p *Poller) read(through *messages.Time) {
-	if p.ReadThrough == nil || through.After(p.ReadThrough.Time) {
-		p.ReadThrough = through
+// readBy notes how far the replicas of a poller have read: the furthest counts.
+func (p *Poller) readBy(programs []bus.ProgramStatus, name string) {
+	for _, of := range programs {
+		if of.Program == name && of.ReadThrough != nil && (p.ReadThrough == nil || of.ReadThrough.After(p.ReadThrough.Time)) {
+			p.ReadThrough = of.ReadThrough
+		}
 	}
+}
+
+// Read is when the list was last read, as far as is known: as a poller says, or when the last watermark was stored.
+func (p *Poller) Read() *messages.Time {
+	if p.ReadThrough != nil && (p.Marked == nil || p.ReadThrough.After(p.Marked.Time)) {
+		return p.ReadThrough
+	}
+	return p.Marked
 }
 
 func (r Reader) outcomes(ctx context.Context, now time.Time) ([]Outcome, error) {
