@@ -200,7 +200,7 @@ func inTrouble(s inspect.Status) inspect.Status {
 		case o.Operation == messages.Enroll && o.State == messages.Failed:
 			o.Count = 517
 		case o.Operation == messages.Send && o.State == messages.Uncertain:
-			o.Count = 2
+			o.Count, o.Still = 2, 2
 		}
 	}
 	s.Streams[3].Bytes = 9 << 30

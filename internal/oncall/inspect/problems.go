@@ -59,7 +59,7 @@ var ProblemKinds = []ProblemKind{
 	{"paused", Info, atQueue, "%s is paused until %s%s", nil, "a person paused it, for as long as they chose"},
 	{"backlog", Warning, atQueue, "%s: %d waiting for a worker, the oldest for %s", []string{"ErrandBacklog"}, ""},
 	{"failing", Warning, atRequests, "%s: %d of %d failed in the last %s", []string{"ErrandFailing"}, ""},
-	{"uncertain", Warning, atRequests, "%s: %d ended uncertain in the last hour", []string{"ErrandUncertain"}, ""},
+	{"uncertain", Warning, atRequests, "%s: %d ended uncertain in the last hour and still are", []string{"ErrandUncertain"}, ""},
 	{"duplicates", Warning, atRequests, "the transaction list has two applications for %s: its payer may be enrolled twice",
 		[]string{"ErrandEnrolledTwice"}, ""},
 	{"log_not_read", Critical, atPoller, "the sending log is read up to %s ago", []string{"ErrandNoPollerAtWork"}, ""},
@@ -191,8 +191,10 @@ func (p *problems) outcomes(s Status) {
 		case many(recent, recently):
 			p.add("failing", op, recent, recently, Span(recentWindow))
 		}
-		if n, _ := s.ended(op, messages.Uncertain); n > 0 {
-			p.add("uncertain", op, n)
+	}
+	for _, o := range s.Outcomes {
+		if o.State == messages.Uncertain && o.Still > 0 {
+			p.add("uncertain", o.Operation, o.Still)
 		}
 	}
 }

@@ -79,8 +79,9 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 		}, []string{"not_ready: mandate-consumer on pod: no disk"}},
 		{outcomes(Outcome{Operation: messages.Enroll, State: messages.Failed, Count: 8},
 			Outcome{Operation: messages.Enroll, State: messages.Succeeded, Count: 21},
-			Outcome{Operation: messages.Enroll, State: messages.Uncertain, Count: 5}),
-			[]string{"failing: mandate.enroll: 8 of 34 failed in the last hour", "uncertain: mandate.enroll: 5 ended uncertain in the last hour"}},
+			Outcome{Operation: messages.Enroll, State: messages.Uncertain, Count: 5, Still: 4}),
+			[]string{"failing: mandate.enroll: 8 of 34 failed in the last hour",
+				"uncertain: mandate.enroll: 4 ended uncertain in the last hour and still are"}},
 		{outcomes(Outcome{Operation: messages.Send, State: messages.Failed, Count: 5, Recent: 5},
 			Outcome{Operation: messages.Send, State: messages.Accepted, Count: 2000, Recent: 95}),
 			[]string{"failing: mail.send: 5 of 100 failed in the last 15m"}},
@@ -180,5 +181,33 @@ func TestCancelledRequestsAreNoFailures(t *testing.T) {
 		if got := ids(s.Problems, func(p Problem) string { return p.What }); !slices.Equal(got, c.want) {
 			t.Errorf("after %d %s %s: got %q, want %q", c.n, c.state, c.reason, got, c.want)
 		}
+	}
+}
+
+// As `errand list --state uncertain`: what was resolved, or runs again, is nobody's to look at.
+func TestResolvedAndRedrivenRequestsAreNoLongerUncertain(t *testing.T) {
+	t.Parallel()
+	in := provisioned(t)
+	for _, id := range []string{"resolved", "redriven", "open"} {
+		in.store("mail.send.uncertain."+id, body{"reason": "no_answer"})
+	}
+	in.store("mail.send.resolved.resolved", body{"outcome": "accepted"})
+	in.store("mail.send.reopened.redriven", body{})
+	in.store("mail.send.accepted.redriven", body{})
+	uncertain := func() []string {
+		t.Helper()
+		s, err := in.Status(t.Context(), time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Problems = slices.DeleteFunc(s.Problems, func(p Problem) bool { return p.Kind != "uncertain" })
+		return ids(s.Problems, func(p Problem) string { return p.What })
+	}
+	if got, want := uncertain(), []string{"mail.send: 1 ended uncertain in the last hour and still are"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	in.store("mail.send.resolved.open", body{"outcome": "accepted"})
+	if got := uncertain(); len(got) > 0 {
+		t.Errorf("all have another outcome: %q", got)
 	}
 }

@@ -34,6 +34,7 @@ type Outcome struct {
 	State     messages.State     `json:"state"`
 	Count     uint64             `json:"count"`
 
+	Still             uint64 `json:"-"` // of Count, whose last event it is; of uncertain ones
 	Recent            uint64 `json:"-"` // in recentWindow
 	Cancelled         uint64 `json:"-"` // of Count; 0 when fewer than failedMost failed
 	RecentlyCancelled uint64 `json:"-"` // of Recent
@@ -148,6 +149,12 @@ func (r Reader) outcomes(ctx context.Context, now time.Time) ([]Outcome, error) 
 		stream, filter := bus.EventsOf(o.Operation), o.Operation.Subject(o.State, "*")
 		if o.Count, _, err = bus.Count(ctx, r.Conn, stream, filter, now.Add(-window)); err == nil && o.Count > 0 {
 			o.Recent, _, err = bus.Count(ctx, r.Conn, stream, filter, now.Add(-recentWindow))
+		}
+		if err == nil && o.State == messages.Uncertain && o.Count > 0 {
+			still, err := r.List(ctx, Query{Operations: []messages.Operation{o.Operation}, States: []messages.State{o.State},
+				Since: now.Add(-window)}, now)
+			o.Still = uint64(len(still))
+			return err
 		}
 		if err == nil && o.State == messages.Failed && o.Count >= failedMost { // fewer are no problem, cancelled or not
 			err = r.cancelled(ctx, o, bus.Scan{Stream: stream, Filter: filter, Since: now.Add(-window)}, now)
