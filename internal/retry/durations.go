@@ -43,6 +43,7 @@ const (
 	MarkEvery       = time.Hour              // how often an idle sweeper stores its watermark
 	MarkMin         = 10 * time.Second       // the shortest time from one watermark to the next
 	StandBy         = 3 * time.Second        // how often a standby asks whether another poller leads
+	WarnAgain       = time.Minute            // how often at most the log says that a list is still refused
 	LeadStep        = 50 * time.Millisecond  // by how much the pause grows before the leadership is taken again
 	BatchStep       = time.Millisecond       // by how much it grows before a batch of events is stored again
 	RelearnStep     = 20 * time.Millisecond  // by how much it grows before another poller's events are read

@@ -5,11 +5,14 @@ import (
 	"errors"
 	"iter"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/rs/zerolog"
+
+	"errand/pkg/clients"
 )
 
 // blind takes the leadership, and cannot read what was published, as a poller without the secret of the records.
@@ -35,6 +38,61 @@ func TestOneThatCannotBeginLetsAnotherOneLead(t *testing.T) {
 		if n := len(w.events); n != 100 {
 			t.Errorf("%d of 100 rows are published in ten minutes; the healthy one says %q, the broken one %q", n, healthy.Fault(), broken.Fault())
 		}
+	})
+}
+
+// unreachable is a list that its poller alone cannot read for a while.
+type unreachable struct {
+	*list
+	down atomic.Bool
+}
+
+func (l *unreachable) Page(ctx context.Context, number, limit int) (Page[int], error) {
+	if l.down.Load() {
+		return Page[int]{}, &clients.Error{Fate: clients.Busy}
+	}
+	return l.list.Page(ctx, number, limit)
+}
+
+// A leader that lets another one lead says so before the other one leads: both never say that they do.
+func TestOneThatCannotReadLeadsNoLongerBeforeAnotherOneDoes(t *testing.T) {
+	inOrderedWorld(t, 100, func(w *world) {
+		ctx, stop := context.WithTimeout(w.Context(), 20*time.Minute)
+		defer stop()
+		var all sync.WaitGroup
+		var leads [2]atomic.Bool
+		lists := [2]*unreachable{{list: w.list}, {list: w.list}}
+		for i, l := range lists {
+			s := w.list.sweeper(&sink{store: w.store, stop: stop}, 50)
+			s.List = l
+			s.Leading = func(yes bool) {
+				if leads[i].Store(yes); yes && leads[1-i].Load() {
+					t.Errorf("%d leads while the other one says that it does", i)
+				}
+			}
+			all.Go(func() { _ = s.Run(ctx) })
+			time.Sleep(time.Minute)
+		}
+		for i := range 2 { // first one of them, then the other one
+			lists[i].down.Store(true)
+			time.Sleep(3 * time.Minute)
+			if leads[i].Load() || !leads[1-i].Load() {
+				t.Errorf("%d cannot read: it leads %t, the other one %t", i, leads[i].Load(), leads[1-i].Load())
+			}
+			lists[i].down.Store(false)
+			time.Sleep(time.Minute)
+		}
+		lists[0].down.Store(true)
+		lists[1].down.Store(true)
+		time.Sleep(3 * time.Minute)
+		lists[0].down.Store(false)
+		lists[1].down.Store(false)
+		time.Sleep(3 * time.Minute)
+		if leads[0].Load() == leads[1].Load() {
+			t.Errorf("both can read again: the first leads %t, so does the other one", leads[0].Load())
+		}
+		stop()
+		all.Wait()
 	})
 }
 

@@ -46,6 +46,7 @@ type Sweeper[T any] struct {
 	Leading func(bool)
 
 	fault    atomic.Pointer[string]
+	warned   time.Time               // when a failed sweep was last logged
 	readLast atomic.Pointer[Reading] // the last complete one, of whatever part
 	once     sync.Once
 	asked    chan extra[T] // to be published between two pages
@@ -106,9 +107,9 @@ func (s *Sweeper[T]) Run(ctx context.Context) error {
 	for r := s.begin(); ctx.Err() == nil; {
 		err := r.standBy(ctx)
 		if err == nil {
-			s.leads(true)
+			s.says("sweep: leads", true)
 			err = r.sweeps(ctx)
-			s.leads(false)
+			s.says("sweep: standby", false)
 		}
 		if errors.Is(err, ErrReset) {
 			s.Sink.Reset()
@@ -122,10 +123,11 @@ func (s *Sweeper[T]) begin() *run[T] {
 	return &run[T]{Sweeper: s, publisher: newPublisher(s.List, s.Sink)}
 }
 
-func (s *Sweeper[T]) leads(yes bool) {
-	s.Logger.Info().Msg(map[bool]string{true: "sweep: leads", false: "sweep: standby"}[yes])
+// says logs that this sweeper begins or ceases to lead.
+func (s *Sweeper[T]) says(what string, leads bool) {
+	s.Logger.Info().Msg(what)
 	if s.Leading != nil {
-		s.Leading(yes)
+		s.Leading(leads)
 	}
 }
 
@@ -192,8 +194,13 @@ func (r *run[T]) sweeps(ctx context.Context) error {
 			if wait = r.failed(err, failures); failures >= maxFailures {
 				r.Sink.Resign() // another sweeper may be able to
 			}
+			if failures == maxFailures {
+				r.says("sweep: lets another poller lead", false)
+			}
 		case failures >= maxFailures: // it had resigned
-			err = r.leadAgain(ctx)
+			if err = r.leadAgain(ctx); err == nil {
+				r.says("sweep: leads", true)
+			}
 			fallthrough
 		default:
 			failures = 0
@@ -238,7 +245,8 @@ func (s *Sweeper[T]) failed(err error, failures int) time.Duration {
 		wait = max(s.Policy.Max, retry.Asked(err), retry.SweepMin)
 	}
 	first := s.fault.Load() == nil
-	if held && (first || s.Fault() == "") || !held {
+	if !held || s.Fault() == "" || time.Since(s.warned) >= retry.WarnAgain {
+		s.warned = time.Now()
 		s.Logger.Warn().Err(err).Dur("again_in", wait).Msg("sweep: failed")
 	}
 	switch {

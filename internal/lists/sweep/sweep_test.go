@@ -1,6 +1,7 @@
 package sweep
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net/http"
@@ -9,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/rs/zerolog"
 
 	"errand/internal/sandbox/devkit/inshort"
 	"errand/pkg/clients"
@@ -459,6 +462,19 @@ func TestAHeldUpstreamIsProbedAndTheSweepResumesByItself(t *testing.T) {
 			w.Errorf("after it: fault %q", why)
 		}
 		w.check(time.Time{})
+	})
+}
+
+// A person who is called reads the last minutes of the log, however long ago the key was refused first.
+func TestARefusedKeyIsLoggedOnceAMinute(t *testing.T) {
+	inOrderedWorld(t, 120, func(w *world) {
+		var log bytes.Buffer
+		w.sweeper.Logger = zerolog.New(&log)
+		w.answer = func(int, int) error { return &clients.Error{Fate: clients.Held, Status: http.StatusUnauthorized} }
+		w.run(10*time.Minute + 5*time.Second)
+		if n := strings.Count(log.String(), "sweep: failed"); n != 11 {
+			w.Errorf("%d lines in ten minutes, want 11", n)
+		}
 	})
 }
 
