@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -218,5 +219,21 @@ func TestOnAStaleConnectionOnlyWhatWasNotWrittenIsSentAgain(t *testing.T) {
 				t.Errorf("%d whole calls arrived, want %d", n, c.calls)
 			}
 		})
+	}
+}
+
+// A service to which nobody connects is not overloaded: a person looks elsewhere.
+func TestAnErrorSaysWhetherTheServiceWasReached(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	nobody := "http://" + listener.Addr().String()
+	_ = listener.Close()
+	busy := listen(t, says("HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n", true))
+	for url, want := range map[string]string{nobody: ": unreachable: ", busy.url: ": busy: status 503"} {
+		if err := post(t.Context(), upstream(t, url)); FateOf(err) != Busy || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want a busy one that says %q", url, err, want)
+		}
 	}
 }

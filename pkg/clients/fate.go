@@ -164,7 +164,11 @@ func Refusal(operation, field, rule string) *Error {
 
 // Error says what is known of the call without a word of the upstream.
 func (e Error) Error() string {
-	text := e.Operation + ": " + string(e.Fate)
+	fate := string(e.Fate)
+	if e.Fate == Busy && e.Status == 0 {
+		fate = "unreachable" // it said nothing: nobody may listen
+	}
+	text := e.Operation + ": " + fate
 	if e.Reason != string(e.Fate) {
 		text += " (" + e.Reason + ")"
 	}
