@@ -69,17 +69,21 @@ func (p *LogPoller) Run(ctx context.Context) error {
 			r.log.Warn().Int("recipients", n).Time("matched_since", since).Msg("the oldest recipients were forgotten: raise POLL_RECIPIENTS")
 		}})
 	r.metrics.ofRecipients(log.Held, p.Recipients)
-	r.ready.note(func() string {
-		if n := log.Held(); p.Recipients > 0 && n > p.Recipients*4/5 {
-			return fmt.Sprintf("it keeps %d of at most %d recipients (POLL_RECIPIENTS)", n, p.Recipients)
-		}
-		return ""
-	})
+	r.ready.note(func() string { return noteOfRecipients(log.Held(), p.Recipients) })
 	s := &sweep.Sweeper[mail.Entry]{List: log, Sink: log, Policy: p.policy(), Logger: r.log, Lag: r.metrics.readThrough,
 		Leading:  r.ready.leads,
 		Settings: sweep.Settings{Name: "email service (logs)", Interval: p.Interval, Limit: p.Limit, Overlap: p.Overlap, Since: since}}
 	r.ready.add(s.Fault)
 	return r.work(ctx, p.ShutdownGrace, r.poll(s.Run))
+}
+
+// noteOfRecipients says that so many recipients are close to the limit, and what follows; "" if they are not.
+func noteOfRecipients(n, limit int) string {
+	if limit == 0 || n <= limit*4/5 {
+		return ""
+	}
+	return fmt.Sprintf("it keeps %d of at most %d recipients: raise POLL_RECIPIENTS, or rows of the oldest mail become unmatched",
+		n, limit)
 }
 
 // warnOnce warns once that a record has keys that anybody can make.

@@ -48,3 +48,13 @@ func TestPollSinceIsATimeOrHowLongAgo(t *testing.T) {
 		}
 	}
 }
+
+// The note says what follows, and what to do.
+func TestAFullPollerSaysWhatToDo(t *testing.T) {
+	for limit, want := range map[int]string{0: "", 19: "", 15: "it keeps 15 of at most 15 recipients: raise POLL_RECIPIENTS, or rows " +
+		"of the oldest mail become unmatched"} {
+		if got := noteOfRecipients(15, limit); got != want {
+			t.Errorf("15 of %d: %q, want %q", limit, got, want)
+		}
+	}
+}
