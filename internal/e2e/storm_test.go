@@ -88,7 +88,7 @@ func TestStormOfFaultsKillsAndRestarts(t *testing.T) {
 	s.settle()
 	for _, p := range s.processes() {
 		if !p.exited() {
-			s.until(p.name+" to work", time.Minute, func() bool { return p.logged(`"message":"ready"`) })
+			s.until(p.name+" to work", time.Minute, func() bool { return p.logged(`"message":"started"`) })
 			p.stop(time.Minute)
 		}
 	}

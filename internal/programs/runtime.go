@@ -144,7 +144,7 @@ func (r *runtime) work(ctx context.Context, grace time.Duration, runs ...func(ct
 		}
 	})
 	r.ready.started()
-	r.log.Info().Msg("ready")
+	r.log.Info().Msg("started")
 	errs := make(chan error, len(runs))
 	for _, run := range runs {
 		go func() { errs <- run(ctx, hard) }() // waited for below
