@@ -91,6 +91,22 @@ func TestTheWholeListIsReadLater(t *testing.T) {
 	}
 }
 
+// The leader is gone, and a standby has not followed it yet, or cannot.
+func TestAListWithoutALeaderSaysSo(t *testing.T) {
+	t.Parallel()
+	s := statusOf()
+	s.Programs[0].Standby, s.Poller.ReadThrough, s.Poller.Marked = true, nil, beforeAt(41*time.Second)
+	s.Programs = append(s.Programs, bus.ProgramStatus{Program: bus.TransactionPoller, Standby: true})
+	var term terminal
+	screen(console{out: &term.out, width: 200}, s)
+	for _, want := range []string{"read up to 41s ago by the last leader; none leads now",
+		"newest records read 20s ago by the last leader; none leads now"} {
+		if got := term.out.String(); !strings.Contains(got, want) {
+			t.Errorf("it lacks %q:\n%s", want, got)
+		}
+	}
+}
+
 func TestNoFormHasControlCharacters(t *testing.T) {
 	t.Parallel()
 	hostile := "a\x1b[2J\u202eb\x7f\u0085"

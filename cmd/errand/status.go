@@ -70,6 +70,8 @@ func screen(c console, s inspect.Status) {
 		poller = "published up to " + stamp(s.Poller.Watermark.Time, now)
 	}
 	switch {
+	case s.Poller.Read() != nil && !s.Leads(bus.LogPoller):
+		poller += ", read up to " + since(s.Poller.Read(), now) + noLeader
 	case s.Poller.ReadThrough != nil:
 		poller += ", read up to " + since(s.Poller.ReadThrough, now) + " ago"
 	case s.Answers(bus.LogPoller):
@@ -81,10 +83,15 @@ func screen(c console, s inspect.Status) {
 	}
 }
 
+// noLeader follows how long ago a list was read.
+const noLeader = " ago by the last leader; none leads now"
+
 // transactionsRead says how far the transaction list is read: its newest records, and all of it.
 func transactionsRead(s inspect.Status, now time.Time) string {
 	p, text := s.Transactions, "no transaction-poller answers"
 	switch {
+	case s.Answers(bus.TransactionPoller) && p.Read() != nil && !s.Leads(bus.TransactionPoller):
+		text = "newest records read " + since(p.Read(), now) + noLeader
 	case p.ReadThrough != nil:
 		text = "newest records read " + since(p.ReadThrough, now) + " ago"
 	case s.Answers(bus.TransactionPoller):

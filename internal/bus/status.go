@@ -41,7 +41,8 @@ type ProgramStatus struct {
 	Duplicates []string `json:"duplicates,omitempty"`
 	// NotStored are the streams that do not store what the program writes, and why; Faults has them too.
 	NotStored map[string]string `json:"not_stored,omitempty"`
-	// ReadThrough is up to when a poller has published its list; nil before its first complete reading.
+	// ReadThrough is up to when a poller has published its list, or its leader as it last heard; nil before the first complete
+	// reading.
 	ReadThrough *messages.Time `json:"read_through,omitempty"`
 }
 

@@ -62,6 +62,7 @@ func (p *LogPoller) Run(ctx context.Context) error {
 	r.metrics.ofPoller(&r.ready)
 
 	store := sink.New(r.js, r.publisher, "/errand/log-poller")
+	store.ReadSince = &r.metrics.readSince
 	log := deliveries.New(deliveries.Config{Read: api.LogPage, Store: store, Requests: store,
 		Recipients: p.Recipients, ReportAfter: p.ReportAfter,
 		Secrets: deliveries.Secrets{Known: secrets, Plain: warnOnce(r.log)}, Published: r.metrics.delivered,

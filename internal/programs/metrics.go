@@ -24,7 +24,7 @@ type metrics struct {
 	deliveries   *prometheus.CounterVec
 	matched      *prometheus.CounterVec
 	transactions *transactionMetrics
-	readSince    atomic.Int64 // when the last complete sweep began, nanoseconds since 1970; 0 before the first
+	readSince    atomic.Int64 // when the leader's last complete sweep began, nanoseconds since 1970; 0 before the first
 	queues       *queueMetrics
 	streams      *streamMetrics
 }
@@ -103,7 +103,7 @@ func (m *metrics) ofDeliveries() {
 	m.calls.WithLabelValues("logs", string(clients.Success))
 	m.registry.MustRegister(m.deliveries, m.matched)
 	m.lag("errand_poll_lag_seconds",
-		"Time since the beginning of the last complete sweep of the sending log, or since the start; it grows during a sweep.")
+		"Time since the beginning of the leader's last complete sweep of the sending log, or since the start; it grows during a sweep.")
 }
 
 // ofRecipients registers how many recipients are kept, of how many; a limit of 0 means none.

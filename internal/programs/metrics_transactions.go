@@ -45,7 +45,7 @@ func (m *metrics) ofTransactions() {
 	}
 	m.registry.MustRegister(t.lookUps, t.late, t.events, t.duplicates)
 	m.lag("errand_transactions_lag_seconds",
-		"Time since the beginning of the last complete look at the transaction list, or since the start; it grows during a look.")
+		"Time since the beginning of the leader's last complete look at the transaction list, or since the start; it grows during a look.")
 }
 
 func (t *transactionMetrics) published(kind messages.TransactionKind, c messages.Confidence) {

@@ -61,6 +61,7 @@ func (p *TransactionPoller) Run(ctx context.Context) error {
 	r.metrics.ofPoller(&r.ready)
 
 	store := sink.NewTransactions(r.js, r.publisher, "/errand/transaction-poller")
+	store.ReadSince = &r.metrics.readSince
 	read := func(ctx context.Context, number int) (mandate.Page, error) {
 		return api.TransactionsPage(ctx, mandate.Filter{Limit: transactions.MaxPage}, number, nil)
 	}

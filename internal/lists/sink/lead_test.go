@@ -2,6 +2,7 @@ package sink_test
 
 import (
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -87,6 +88,21 @@ func TestAStandbyKnowsWhetherAnybodyLeads(t *testing.T) {
 	cut.Close()
 	if led, err := alone.Led(t.Context()); err == nil {
 		t.Errorf("Led of one without a connection = %t, want an error", led)
+	}
+}
+
+// A standby knows how far the list was read when the leader is gone.
+func TestAStandbyKnowsWhenTheLeaderReadLast(t *testing.T) {
+	_, nc := devtest.Provisioned(t)
+	leader, standby := newSink(t, nc), newSink(t, nc)
+	leader.ReadSince, standby.ReadSince = new(atomic.Int64), new(atomic.Int64)
+	learn(t, leader)
+	for _, read := range []int64{0, 4711, 4712} {
+		leader.ReadSince.Store(read)
+		ledIs(t, standby, true, time.Second)
+		if got := standby.ReadSince.Load(); got != read {
+			t.Errorf("the leader read at %d, the standby says %d", read, got)
+		}
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -54,6 +55,10 @@ type Store struct {
 	token   uint64             // turn, once all before it was learned; 0 means that nothing may be published
 	led     bool               // it has led, and no other poller was seen to have taken the leadership since
 	answers *nats.Subscription // to standbys; nil of one, and of one that resigned
+
+	// ReadSince, if set, is when the last complete sweep began, in nanoseconds since 1970; 0 before the first. A leader answers
+	// standbys with it, and these note it, so that one of them knows how far the list was read when the leader is gone.
+	ReadSince *atomic.Int64
 
 	highest   *uint64 // sequence of our messages that is known to be stored
 	atomic    bool    // the stream has replicas: events are stored in atomic batches

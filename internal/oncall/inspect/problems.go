@@ -222,14 +222,35 @@ func (s Status) ended(op messages.Operation, states ...messages.State) (n, recen
 }
 
 func (p *problems) pollers(s Status) {
-	if read := s.Poller.ReadThrough; read != nil && p.since(read) > stoppedRead {
+	if read, lag := p.lag(s, s.Poller, bus.LogPoller); lag > stoppedRead {
 		p.add("log_not_read", Span(p.since(read)))
-	} else if read != nil && p.since(read) > longLag {
+	} else if lag > longLag {
 		p.add("log_lag", Span(p.since(read)))
 	}
-	if t := s.Transactions; t != nil && t.ReadThrough != nil && p.since(t.ReadThrough) > listLag {
-		p.add("transactions_lag", Span(p.since(t.ReadThrough)))
+	if s.Transactions == nil {
+		return
 	}
+	if read, lag := p.lag(s, *s.Transactions, bus.TransactionPoller); lag > listLag {
+		p.add("transactions_lag", Span(p.since(read)))
+	}
+}
+
+// lag returns when a list was last read, and for how long it was not, as the pollers' metrics have it: one that knows of no
+// reading counts from its start.
+func (p *problems) lag(s Status, of Poller, name string) (read *messages.Time, lag time.Duration) {
+	if of.ReadThrough != nil {
+		return of.ReadThrough, p.since(of.ReadThrough)
+	}
+	if of.Marked == nil || s.Leads(name) || !s.Answers(name) {
+		return nil, 0
+	}
+	lag = p.since(of.Marked)
+	for _, program := range s.Programs {
+		if program.Program == name {
+			lag = min(lag, p.since(&program.Started))
+		}
+	}
+	return of.Marked, lag
 }
 
 func (p *problems) nats(s Status) {

@@ -53,6 +53,14 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 			s.Queues[0].PausedUntil, s.Queues[0].Pause = &until, &Pause{"olga", "INC-4711"}
 		}, []string{"paused: mandate.enroll is paused until " + now.Add(time.Hour).Format(time.DateTime) + " by olga: INC-4711"}},
 		{func(s *Status) { *s.Poller.ReadThrough = ago(6 * time.Minute) }, []string{"log_lag: the sending log is read up to 6m ago"}},
+		{func(s *Status) {
+			marked := ago(7 * time.Minute)
+			s.Programs[2].Standby, s.Programs[2].Started, s.Poller = true, ago(time.Hour), Poller{Marked: &marked}
+		}, []string{"log_lag: the sending log is read up to 7m ago"}},
+		{func(s *Status) { // it has just started
+			marked := ago(7 * time.Minute)
+			s.Programs[2].Standby, s.Programs[2].Started, s.Poller = true, ago(time.Second), Poller{Marked: &marked}
+		}, nil},
 		{func(s *Status) { read := ago(9 * time.Minute); s.Transactions = &Poller{ReadThrough: &read} }, nil},
 		{func(s *Status) { read := ago(11 * time.Minute); s.Transactions = &Poller{ReadThrough: &read} },
 			[]string{"transactions_lag: the transaction list is read up to 11m ago"}},

@@ -42,7 +42,7 @@ type Outcome struct {
 
 // Poller is how far a list is published: the sending log, or that of transactions.
 type Poller struct {
-	ReadThrough *messages.Time `json:"read_through,omitempty"` // as the active poller says; nil when none answers or has read anything
+	ReadThrough *messages.Time `json:"read_through,omitempty"` // as pollers say; nil when none answers or has read anything
 	Watermark   *messages.Time `json:"watermark,omitempty"`    // as it published last
 	Marked      *messages.Time `json:"marked,omitempty"`       // when it did
 }
@@ -118,6 +118,11 @@ func (r Reader) Status(ctx context.Context, now time.Time) (Status, error) {
 // Answers reports whether at least one replica of a program answers.
 func (s Status) Answers(program string) bool {
 	return slices.ContainsFunc(s.Programs, func(p bus.ProgramStatus) bool { return p.Program == program })
+}
+
+// Leads reports whether a replica of a poller says that it leads.
+func (s Status) Leads(poller string) bool {
+	return slices.ContainsFunc(s.Programs, func(p bus.ProgramStatus) bool { return p.Program == poller && !p.Standby })
 }
 
 // readBy notes how far the replicas of a poller have read: the furthest counts.
