@@ -36,7 +36,10 @@ func (h *History) correct(ctx context.Context, conflict *ConflictError) (Prior, 
 	if err != nil {
 		return Prior{}, err
 	}
-	if e.Body != nil && h.Published.Before(e.At) {
+	switch {
+	case e.Sequence > h.last: // maybe for this very request
+		return Prior{}, ErrFenced
+	case e.Sequence > 0 && h.Published.Before(e.At):
 		return Prior{}, conflict
 	}
 	was := messages.PriorOutcome{State: messages.Failed, Reason: *conflict.failed}

@@ -167,6 +167,33 @@ func TestHolderThatWasReplacedCannotStore(t *testing.T) {
 	})
 }
 
+// Two workers have one correction, as it was delivered again while the first stood still. The second must not take what the
+// first one opened for another request's: the message would have two outcomes.
+func TestTwoWorkersOpenOneCorrection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &historytest.Log{}
+		published := time.Now()
+		s.Put("mandate.enroll.failed.r1", []byte(`{"reason":"refused","fingerprint":"one"}`))
+		time.Sleep(time.Second)
+		stopped := errors.New("stopped")
+		deliver := func(corrects func(context.Context) (bool, error)) error {
+			h := worker(s, "two")
+			h.Corrects, h.Published = corrects, published
+			_, err := h.Settle(t.Context(), false, func(history.Prior) (messages.Event, error) { return messages.Event{}, stopped })
+			return err
+		}
+		err := deliver(func(ctx context.Context) (bool, error) {
+			if err := deliver(historytest.Corrects); !errors.Is(err, stopped) {
+				t.Errorf("the first one: %v", err)
+			}
+			return true, nil
+		})
+		if !errors.Is(err, history.ErrFenced) {
+			t.Errorf("the second one: %v, want ErrFenced", err)
+		}
+	})
+}
+
 // A message that is delivered again after it was corrected, since its acknowledgement was
 // lost, does not run over the correction: it had its outcome.
 func TestWhatWasCorrectedDoesNotCorrectItsCorrection(t *testing.T) {
