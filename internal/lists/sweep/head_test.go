@@ -61,10 +61,11 @@ func TestOneThatCannotReadLeadsNoLongerBeforeAnotherOneDoes(t *testing.T) {
 		defer stop()
 		var all sync.WaitGroup
 		var leads [2]atomic.Bool
+		var sweepers [2]*Sweeper[int]
 		lists := [2]*unreachable{{list: w.list}, {list: w.list}}
 		for i, l := range lists {
 			s := w.list.sweeper(&sink{store: w.store, stop: stop}, 50)
-			s.List = l
+			sweepers[i], s.List = s, l
 			s.Leading = func(yes bool) {
 				if leads[i].Store(yes); yes && leads[1-i].Load() {
 					t.Errorf("%d leads while the other one says that it does", i)
@@ -78,6 +79,9 @@ func TestOneThatCannotReadLeadsNoLongerBeforeAnotherOneDoes(t *testing.T) {
 			time.Sleep(3 * time.Minute)
 			if leads[i].Load() || !leads[1-i].Load() {
 				t.Errorf("%d cannot read: it leads %t, the other one %t", i, leads[i].Load(), leads[1-i].Load())
+			}
+			if sweepers[i].Fault() == "" {
+				t.Errorf("%d cannot read, and is ready", i)
 			}
 			lists[i].down.Store(false)
 			time.Sleep(time.Minute)

@@ -195,6 +195,7 @@ func (r *run[T]) sweeps(ctx context.Context) error {
 				r.Sink.Resign() // another sweeper may be able to
 			}
 			if failures == maxFailures {
+				r.followed = time.Time{} // as a standby it looks first whether it can read again
 				r.says("sweep: lets another poller lead", false)
 			}
 		case failures >= maxFailures: // it had resigned
