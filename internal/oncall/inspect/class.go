@@ -76,7 +76,11 @@ func ClassOf(op messages.Operation, state messages.State, f messages.Facts) (Cla
 	case !state.Final(op):
 		return Underway, fmt.Sprintf("it is %s: what waits runs by itself", state)
 	case state == messages.Resolved && f.Outcome != messages.Failed && f.Outcome != messages.Partial:
-		return WasDone, fmt.Sprintf("it was found out that it has %s", f.Outcome)
+		verb := "has"
+		if f.Outcome == messages.Accepted {
+			verb = "was"
+		}
+		return WasDone, fmt.Sprintf("it %s %s, as was found out", verb, f.Outcome)
 	case f.Reason == messages.ReasonCancelled:
 		return Cancelled, "a person withdrew it"
 	case f.Reason == messages.ReasonConflict:

@@ -223,3 +223,13 @@ func TestNumbersAndTimesAreReadable(t *testing.T) {
 		}
 	}
 }
+
+func TestWhatWasFoundOutIsSaidInWords(t *testing.T) {
+	t.Parallel()
+	for outcome, want := range map[messages.State]string{messages.Accepted: "it was accepted, as was found out",
+		messages.Succeeded: "it has succeeded, as was found out"} {
+		if _, got := ClassOf(messages.Send, messages.Resolved, messages.Facts{Outcome: outcome}); got != want {
+			t.Errorf("%s: %q, want %q", outcome, got, want)
+		}
+	}
+}
