@@ -57,8 +57,7 @@ func (b *background) budget(now time.Time, pace float64, most int) int {
 // rest goes on with what is read again: Pace pages a second together, unlimited until all was read once.
 func (r *run[T]) rest(ctx context.Context) error {
 	now := time.Now()
-	placed := r.state.Order == NewestFirst || r.state.Order == OldestFirst && r.shape.size > 0
-	if r.near == nil && placed && now.Sub(r.nearAt) >= r.roundEvery() {
+	if r.near == nil && r.nearHasPlace() && now.Sub(r.nearAt) >= r.roundEvery() {
 		r.near, r.nearAt = r.newReading(r.nearBack(now)), now
 		if r.state.Order == OldestFirst {
 			r.near.shape, r.near.resumed = r.shape, true
@@ -96,6 +95,11 @@ func (r *run[T]) rest(ctx context.Context) error {
 		pages -= share - left
 	}
 	return nil
+}
+
+// nearHasPlace reports whether it is known where the newest rows are.
+func (r *run[T]) nearHasPlace() bool {
+	return r.state.Order == NewestFirst || r.state.Order == OldestFirst && r.shape.size > 0
 }
 
 // roundEvery is the shortest time from one reading of what is not new to the next.
@@ -169,6 +173,10 @@ func (r *run[T]) step(ctx context.Context, of **reading, pages int) (left int, e
 		reading.state = whole
 	}
 	r.ended(reading)
+	if reading == r.near && r.Recent > 0 && r.state.Order == OldestFirst &&
+		earlier(reading.oldest, r.nearFrom.at).After(reading.Back) { // it began too late: this poller leads for less than that
+		r.nearFrom.rows = max(0, r.nearFrom.rows-2*(r.end-r.nearFrom.rows)-4*r.shape.size)
+	}
 	*of = nil
 	return pages, nil
 }

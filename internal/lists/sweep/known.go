@@ -1,6 +1,7 @@
 package sweep
 
 import (
+	"cmp"
 	"encoding/binary"
 	"maps"
 	"slices"
@@ -19,6 +20,7 @@ type openRow struct {
 	seen  time.Time // when it was seen last; zero if by others only
 	at    time.Time // when it was made, or its event
 	place int       // in the list, when it was seen last
+	state uint64    // short ID of the last state that is surely stored, for longer than its event is kept; 0 if none is
 }
 
 // sealedStates are states whose last event was stored at a time.
@@ -63,6 +65,15 @@ func (k *known) add(id ID, stored time.Time) {
 	clear(k.recent)
 }
 
+// stored notes that a state was stored.
+func (k *known) stored(id ID, at time.Time) {
+	k.add(id, at)
+	if row, open := k.open[id.Key()]; open {
+		row.state = id.short()
+		k.open[id.Key()] = row
+	}
+}
+
 // drop forgets what was published before a time, and rows that were watched long enough.
 func (k *known) drop(kept, now time.Time) {
 	k.sealed = slices.DeleteFunc(k.sealed, func(s sealedStates) bool { return s.stored.Before(kept) })
@@ -76,7 +87,7 @@ func (k *known) watch(key uint64, final bool, row openRow) {
 		return
 	}
 	if before, there := k.open[key]; there {
-		row.since = before.since
+		row.since, row.state = before.since, cmp.Or(row.state, before.state)
 	} else if !row.at.IsZero() && row.since.Sub(row.at) >= watchOpen {
 		return
 	}

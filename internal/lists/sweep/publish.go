@@ -69,7 +69,7 @@ func (p *publisher[T]) learn(ctx context.Context) error {
 			return fmt.Errorf("sweep: learn published events: %w", err)
 		}
 		p.known.add(s.ID, s.At)
-		p.known.watch(s.ID.Key(), !s.Open, openRow{since: s.At, at: s.At})
+		p.known.watch(s.ID.Key(), !s.Open, openRow{since: s.At, at: s.At, state: s.ID.short()})
 	}
 	return nil
 }
@@ -97,8 +97,11 @@ func (p *publisher[T]) unknown(rows []Row[T], place func(i int) int) []Row[T] {
 		if _, twice := p.pending[row.ID.short()]; twice {
 			continue
 		}
+		was := p.known.open[row.ID.Key()].state
 		switch {
+		case was == row.ID.short():
 		case p.known.has(row.ID):
+			was = row.ID.short()
 		case !row.At.IsZero() && row.At.Before(p.since) && !p.watched(row): // it has aged out
 			if !row.Final { // but its next state has not
 				p.known.add(row.ID, now)
@@ -108,7 +111,7 @@ func (p *publisher[T]) unknown(rows []Row[T], place func(i int) int) []Row[T] {
 			p.pending[row.ID.short()] = struct{}{}
 		}
 		if place != nil {
-			p.known.watch(row.ID.Key(), row.Final, openRow{since: now, seen: now, at: row.At, place: place(i)})
+			p.known.watch(row.ID.Key(), row.Final, openRow{since: now, seen: now, at: row.At, place: place(i), state: was})
 		}
 	}
 	clear(rows[len(unknown):])
@@ -164,7 +167,7 @@ func (p *publisher[T]) settle(most int) (rest []Row[T], err error) {
 		for i, row := range page.rows {
 			delete(p.pending, row.ID.short())
 			if i < n {
-				p.known.add(row.ID, time.Now())
+				p.known.stored(row.ID, time.Now())
 			}
 		}
 		p.stored += n

@@ -185,7 +185,7 @@ func (r *run[T]) untilNext(idle, took time.Duration) time.Duration {
 	switch {
 	case r.scan != nil && !r.firstRead():
 		return 0
-	case r.Recent > 0 && r.near == nil && !r.nearAt.IsZero(): // it begins again as soon as it may
+	case r.Recent > 0 && r.near == nil && r.nearHasPlace() && !r.nearAt.IsZero(): // it begins again as soon as it may
 		return max(0, min(idle-took, time.Until(r.nearAt.Add(r.Interval))))
 	case r.scan != nil || r.near != nil || len(r.open) > 0:
 		return max(0, idle-took)

@@ -166,7 +166,7 @@ func (w *walk) capped(n, total int) bool {
 	switch {
 	case n == 0 || n >= min(w.size, w.asked.limit):
 		return false
-	case w.last == nil:
+	case w.last == nil && w.asked.page == 1:
 		return n != total
 	}
 	return 2*n >= w.size && (total == 0 || w.asked.from()+n < total)
