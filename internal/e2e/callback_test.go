@@ -42,7 +42,7 @@ func TestACallHasTheReturnURLOfItsTime(t *testing.T) {
 		errorIf(t, len(got) != 3 || !strings.HasPrefix(got[0], "https://callbacks.example.com/a/r1/") ||
 			!strings.HasPrefix(got[1], "https://callbacks.example.com/b/r1/") || got[2] != "https://shop.example.com/back", "got %q", got)
 		for _, e := range b.events("mandate.enroll.*.*") {
-			errorIf(t, strings.Contains(string(e.Raw), "callbacks.example.com"), "an event has the address: %s", e.Raw)
+			errorIf(t, strings.Contains(e.Raw, "callbacks.example.com"), "an event has the address: %s", e.Raw)
 		}
 	})
 }

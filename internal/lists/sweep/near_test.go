@@ -11,7 +11,7 @@ import (
 func TestAStateThatAgedOutIsNotPublishedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, NewestFirst, 100)
-		w.store.age = 24 * time.Hour
+		w.age = 24 * time.Hour
 		w.sweeper.Limit = 1000
 		n, began, added := len(w.rows), time.Now(), false
 		w.busy = func(l *list) { // as many rows as are sealed at once come, and go an hour later
