@@ -34,7 +34,7 @@ type Outcome struct {
 	State     messages.State     `json:"state"`
 	Count     uint64             `json:"count"`
 
-	Still             uint64 `json:"-"` // of Count, whose last event it is; of uncertain ones
+	Still             uint64 `json:"-"` // of Count, whose last event it is; of up to fewUncertain
 	Recent            uint64 `json:"-"` // in recentWindow
 	Cancelled         uint64 `json:"-"` // of Count; 0 when fewer than failedMost failed
 	RecentlyCancelled uint64 `json:"-"` // of Recent
@@ -142,6 +142,9 @@ func (p *Poller) Read() *messages.Time {
 	return p.Marked
 }
 
+// fewUncertain is how many are looked at one by one, whether they still are. More is a fault of the service, which shows anyway.
+const fewUncertain = 1000
+
 func (r Reader) outcomes(ctx context.Context, now time.Time) ([]Outcome, error) {
 	var list []Outcome
 	for _, op := range Operations {
@@ -155,7 +158,7 @@ func (r Reader) outcomes(ctx context.Context, now time.Time) ([]Outcome, error) 
 		if o.Count, _, err = bus.Count(ctx, r.Conn, stream, filter, now.Add(-window)); err == nil && o.Count > 0 {
 			o.Recent, _, err = bus.Count(ctx, r.Conn, stream, filter, now.Add(-recentWindow))
 		}
-		if err == nil && o.State == messages.Uncertain && o.Count > 0 {
+		if o.Still = o.Count; err == nil && o.State == messages.Uncertain && o.Count > 0 && o.Count <= fewUncertain {
 			still, err := r.List(ctx, Query{Operations: []messages.Operation{o.Operation}, States: []messages.State{o.State},
 				Since: now.Add(-window)}, now)
 			o.Still = uint64(len(still))
