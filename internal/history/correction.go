@@ -47,16 +47,16 @@ func (h *History) correct(ctx context.Context, conflict *ConflictError) (Prior, 
 	return Prior{State: messages.Reopened, Facts: messages.Facts{Was: was, Fingerprint: h.Fingerprint}}, err
 }
 
-// formerly finds how these contents failed after they were published, if they did.
-func (h *History) formerly(ctx context.Context) (*AlreadyDoneError, error) {
+// formerly finds how these contents failed last after they were published, if they did.
+func (h *History) formerly(ctx context.Context) (done *AlreadyDoneError, err error) {
 	subject := h.Operation.Subject(messages.Failed, h.ID)
 	for from := uint64(1); ; {
 		e, err := h.Log.Next(ctx, h.Operation, subject, from)
 		if err != nil || e.Sequence == 0 {
-			return nil, err
+			return done, err
 		}
 		if f, _ := messages.ReadFacts(e.Body); f.Fingerprint == h.Fingerprint && !e.At.Before(h.Published) {
-			return &AlreadyDoneError{State: messages.Failed, Body: e.Body, Sequence: e.Sequence}, nil
+			done = &AlreadyDoneError{State: messages.Failed, Body: e.Body, Sequence: e.Sequence}
 		}
 		from = e.Sequence + 1
 	}

@@ -218,6 +218,13 @@ func TestWhatWasCorrectedDoesNotCorrectItsCorrection(t *testing.T) {
 		if done, ok := errors.AsType[*history.AlreadyDoneError](deliver("one", first)); !ok || done.Sequence != 1 || ran["one"] != 1 {
 			t.Errorf("delivered again it does not find how it ended, or ran: %v", ran)
 		}
+		// A person had run it again, where it failed once more: its dead letter may not be stored yet.
+		s.Put("mandate.enroll.failed.r1", []byte(`{"reason":"unavailable","fingerprint":"one"}`))
+		again := s.Put("mandate.enroll.failed.r1", []byte(`{"reason":"refused","fingerprint":"two"}`)) - 1
+		time.Sleep(time.Second)
+		if done, ok := errors.AsType[*history.AlreadyDoneError](deliver("one", first)); !ok || done.Sequence != again {
+			t.Errorf("delivered again after it failed twice: %+v, want the event %d", done, again)
+		}
 		if _, ok := errors.AsType[*history.ConflictError](deliver("three", first)); !ok || ran["three"] > 0 {
 			t.Errorf("older than the correction it is no conflict, or ran: %v", ran)
 		}
