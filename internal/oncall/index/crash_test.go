@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -149,7 +150,15 @@ func TestAProcessThatIsKilledLosesAndRepeatsNothing(t *testing.T) {
 	p := in.process(dir)
 	p.current()
 	p.kill()
-	x, whole := in.open(dir), in.open(t.TempDir())
+	key, err := os.ReadFile(filepath.Join(dir, keyFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := t.TempDir()
+	if err := os.WriteFile(filepath.Join(other, keyFile), key, 0o600); err != nil { // names are hashed with it
+		t.Fatal(err)
+	}
+	x, whole := in.open(dir), in.open(other)
 	in.follow(whole)
 	in.current(whole)
 	for _, table := range []string{
