@@ -51,14 +51,14 @@ func (b *Base) start(ctx context.Context, name, upstream string) (*runtime, erro
 	if err != nil {
 		return nil, err
 	}
-	if err = bus.AnswerStatus(r.nc, name, r.status); err == nil {
+	if r.publisher, err = bus.NewPublisher(r.nc); err == nil { // status asks for its faults
+		err = bus.AnswerStatus(r.nc, name, r.status)
+	}
+	if err == nil {
 		err = bus.Up(ctx, r.nc, r.log)
 	}
 	if err == nil {
 		r.js, err = bus.JetStream(ctx, r.nc)
-	}
-	if err == nil {
-		r.publisher, err = bus.NewPublisher(r.nc)
 	}
 	if err != nil {
 		r.close()
