@@ -30,7 +30,7 @@ func TestTheConsoleIsOpenToNobodyWhoDidNotLogIn(t *testing.T) {
 		t.Errorf("without a login it has the ports %v", c.Ports)
 	}
 
-	s = render(t, "overlays/sandbox", "components/console-login")
+	s = render(t, "overlays/sandbox", "components/console", "components/console-login")
 	env = s.environment(s.pod("console"), none)
 	if env["CONSOLE_LOGIN"] == "none" {
 		t.Error("there is no login behind the Ingress")

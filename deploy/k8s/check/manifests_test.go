@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
+	"sigs.k8s.io/yaml"
 )
 
 // complain takes what is wrong, as a sentence that names the object.
@@ -30,6 +31,29 @@ func (s *set) complaints() (list []string) {
 func TestEveryOverlayAndComponentHolds(t *testing.T) {
 	for name, s := range everything(t) {
 		t.Run(name, func(t *testing.T) {
+			if strings.Contains(name, "production") {
+				s = forSite(t, s)
+			}
+			for _, complaint := range s.complaints() {
+				t.Error(complaint)
+			}
+		})
+	}
+}
+
+// TestASecondInstallationIsItsOwn: in another namespace everything holds too, and nothing leads to the first one.
+func TestASecondInstallationIsItsOwn(t *testing.T) {
+	for name, s := range elsewhere(t) {
+		t.Run(name, func(t *testing.T) {
+			for _, o := range s.raw {
+				text, err := yaml.Marshal(o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if found := regexp.MustCompile(`.*(\berrand\.svc|NAMESPACE|namespace: errand$).*`).Find(text); found != nil {
+					t.Errorf("%s leads to the namespace errand: %s", named(o), found)
+				}
+			}
 			if strings.Contains(name, "production") {
 				s = forSite(t, s)
 			}

@@ -117,7 +117,7 @@ func knownSettings(s *set, say complain) {
 func TestTheProgramsTakeEveryValue(t *testing.T) {
 	for name, s := range map[string]*set{
 		"sandbox":    render(t, "overlays/sandbox", "components/console"),
-		"production": forSite(t, render(t, "overlays/production", "components/console-login")),
+		"production": forSite(t, render(t, "overlays/production", "components/console", "components/console-login")),
 	} {
 		for _, p := range s.pods() {
 			t.Run(name+"/"+p.name, func(t *testing.T) {

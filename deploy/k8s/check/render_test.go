@@ -110,7 +110,8 @@ func (s *set) pod(name string) pod {
 	panic("no pod template " + name)
 }
 
-// render makes what kubectl would apply of an overlay, with these components added in its kustomization.yaml.
+// render makes what kubectl would apply of an overlay, with these components added in its kustomization.yaml: components/NAME
+// where it is, ./NAME as a copy beside that file.
 func render(t *testing.T, dir string, components ...string) *set {
 	t.Helper()
 	return renderEdited(t, func(text string) string { return text }, dir, components...)
@@ -145,6 +146,13 @@ func renderEdited(t *testing.T, edit func(string) string, dir string, components
 		}
 		if field == "components" {
 			for _, c := range components {
+				if c, copied := strings.CutPrefix(c, "./"); copied {
+					if err := os.CopyFS(filepath.Join(at, c), os.DirFS(filepath.Join(root, "components", c))); err != nil {
+						t.Fatal(err)
+					}
+					list = append(list, c)
+					continue
+				}
 				list = append(list, relative(t, at, filepath.Join(from, "../..", c)))
 			}
 		}
@@ -194,9 +202,36 @@ func everything(t *testing.T) map[string]*set {
 	}
 	for _, component := range directories(t, "components") {
 		for _, overlay := range []string{"overlays/sandbox", "overlays/production"} {
-			all[fmt.Sprintf("%s+%s", overlay, filepath.Base(component))] = render(t, overlay, component)
+			with := append(slices.Clone(goesWith[component]), component)
+			all[fmt.Sprintf("%s+%s", overlay, filepath.Base(component))] = render(t, overlay, with...)
 		}
 	}
+	return all
+}
+
+// goesWith are the components that another one is added to.
+var goesWith = map[string][]string{"components/console-login": {"components/console"}}
+
+// elsewhere is each component as a copy in a copy of an overlay, outside of this tree and under another namespace.
+func elsewhere(t *testing.T) map[string]*set {
+	t.Helper()
+	all := map[string]*set{}
+	other := func(text string) string {
+		return strings.ReplaceAll(text, "\nnamespace: errand\n", "\nnamespace: staging\n")
+	}
+	for _, overlay := range []string{"overlays/sandbox", "overlays/production"} {
+		for _, component := range directories(t, "components") {
+			if overlay == "overlays/sandbox" && component == "components/keda" {
+				continue // sandbox-keda is that
+			}
+			var copies []string
+			for _, c := range append(slices.Clone(goesWith[component]), component) {
+				copies = append(copies, "./"+filepath.Base(c))
+			}
+			all[fmt.Sprintf("%s+%s", overlay, filepath.Base(component))] = renderEdited(t, other, overlay, copies...)
+		}
+	}
+	all["overlays/sandbox-keda"] = renderEdited(t, other, "overlays/sandbox-keda")
 	return all
 }
 
