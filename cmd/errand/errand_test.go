@@ -162,6 +162,17 @@ func TestAPasswordInAFileIsUsedAndAWrongOneIsReported(t *testing.T) {
 	}
 }
 
+// A password that begins with ; is configuration to nats-server, and can be empty.
+func TestProvisionRefusesToGoOnWhenAUserNeedsNoPassword(t *testing.T) {
+	t.Setenv("NEW_PASSWORD", ";b__<&+b0Ya)_}&_(Y:1c~9b")
+	n := devtest.Configured(t, `authorization { users: [ { user: provisioner, password: secret }, { user: new, password: $NEW_PASSWORD } ] }`)
+	args := []string{"provision", "--nats-url", n.URL, "--nats-user", "provisioner", "--nats-password", "secret"}
+	_ = failing(t, "NATS user new: the server let it in with an empty password", append(args, "--users", "new")...)
+	if out := errand(t, "", args...); !strings.Contains(out, "created stream MAIL_REQUESTS") {
+		t.Errorf("after a failure, and without that user: %s", out)
+	}
+}
+
 func TestProvisionChangesNothingTheSecondTime(t *testing.T) {
 	t.Parallel()
 	n := devtest.Server(t)

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -26,6 +27,8 @@ type provision struct {
 
 	Reader []string `env:"PROVISION_READER" placeholder:"NAME" help:"Also serve this reader's account; see errand mirror --help."`
 
+	Users []string `env:"PROVISION_USERS" placeholder:"NAME" help:"Further NATS users whose passwords are tried; see below."`
+
 	Missing bool `env:"PROVISION_MISSING" help:"Only create what is missing; change nothing that exists."`
 	consent `embed:"" envprefix:"PROVISION_"`
 }
@@ -34,6 +37,9 @@ func (*provision) Help() string {
 	return `Shows the differences from the streams and durable consumers that the programs need, then applies them.
 Running it again changes nothing. A limit that is left out stays as it is, and so do settings that errand does not
 manage. A new stream gets the limits of the other streams.
+
+First it tries each user of deploy/nats, and of --users, without a password and with a wrong one. If the servers let one
+in, nothing is changed: its password is another one to nats-server than you think.
 
 --max-age is also how long a repeated request is recognized. --max-bytes takes K, M, G or T for powers of 1024, or
 none, and with STREAM= the size of one stream; the servers reserve that much, and a full stream refuses new messages.
@@ -62,6 +68,9 @@ func (p *provision) Run(ctx context.Context, c console) error {
 		return err
 	}
 	defer b.nc.Close()
+	if err := p.tryPasswords(c); err != nil {
+		return err
+	}
 	limits.MaxPayload = b.nc.MaxPayload()
 	plan, err := bus.Plan(ctx, b.js, limits)
 	if err != nil {
@@ -81,6 +90,20 @@ func (p *provision) Run(ctx context.Context, c console) error {
 				"runs again. Before the programs start again, see docs/on-call/disaster.md"))
 	}
 	return p.carryOut(ctx, c, plan)
+}
+
+// tryPasswords refuses to go on when the servers let in a user without its password. Servers without users are for development.
+func (p *provision) tryPasswords(c console) error {
+	to, err := p.NATS.Resolve()
+	if err != nil {
+		return err
+	}
+	err = bus.TryPasswords(to, slices.Concat(bus.Users, p.Users))
+	if errors.Is(err, bus.ErrNoPasswords) {
+		fmt.Fprintln(c.errs, c.paint(yellow, "warning: "+err.Error()))
+		return nil
+	}
+	return err
 }
 
 // onlyMissing drops changes to what exists, and names them.
