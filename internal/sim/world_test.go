@@ -182,6 +182,9 @@ func (w *world) sizeAt(n int) int { return [...]int{3, 3, 12, 3, 2, 12, 1}[(int(
 // patience is how long a request may take when all is well: the longest hold, the longest deferral, and a rate.
 const patience = 2 * time.Hour
 
+// letterWithin is how long a dead letter may take that could not be stored: of a held operation only a probe looks at requests.
+const letterWithin = retry.Longest + 10*time.Minute
+
 // waiting reports whether something may still happen.
 func (w *world) waiting() bool {
 	quiet := true
@@ -196,7 +199,7 @@ func (w *world) waiting() bool {
 			return true
 		}
 	}
-	return time.Since(w.clear) < 10*time.Minute || time.Since(w.log.newest()) < 10*time.Minute // for its dead letter
+	return min(time.Since(w.clear), time.Since(w.log.newest())) < letterWithin
 }
 
 // due is when a request must have its outcome.
