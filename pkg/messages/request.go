@@ -3,6 +3,7 @@ package messages
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -67,6 +68,19 @@ type Meta struct {
 	// Fingerprint is the SHA-256, in hex, of the body as JSON with sorted keys
 	// and without request_id; "" when the body is no JSON object.
 	Fingerprint string
+}
+
+// ID is the id that a request names: its body's, or else its Nats-Msg-Id; "" if neither fits. A body that cannot be read, or
+// names an id that does not fit, as err says, does not run under the header's: nobody knows whose it is.
+func (m Meta) ID(msgID string, err error) string {
+	invalid, ok := errors.AsType[*Invalid](err)
+	switch {
+	case m.RequestID != "":
+		return m.RequestID
+	case err != nil && !ok, ok && (m.Fingerprint == "" || invalid.Fields["request_id"] != nil), !ValidID(msgID):
+		return ""
+	}
+	return msgID
 }
 
 // FingerprintOf is the Fingerprint, or else, of what is no JSON object, the SHA-256 of its bytes.

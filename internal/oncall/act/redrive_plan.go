@@ -2,7 +2,6 @@ package act
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -212,8 +211,9 @@ func (i Item) ended(ctx context.Context, log history.Log, last history.Entry, f 
 		return i.as(inspect.Superseded, "it ended again since: see errand show %s", i.RequestID), nil
 	}
 	i.Class, i.Says = inspect.ClassOf(i.Operation, i.State, f)
+	named, _ := messages.Check(i.Operation, i.letter.Event.Message.Data)
 	switch {
-	case f.Reason == messages.ReasonConflict && !namesID(i.letter.Event.Message.Data): // nobody looks up what that one did
+	case f.Reason == messages.ReasonConflict && named.RequestID == "": // nobody looks up what that one did
 		return i.as(inspect.Twice, "another request has the id that it was published with, %s: it may ask for what that one did",
 			f.ConflictsWith), nil
 	case i.Operation == messages.Send && (i.Class == inspect.Safe || i.Class == inspect.Twice):
@@ -226,12 +226,4 @@ func (i Item) ended(ctx context.Context, log history.Log, last history.Entry, f 
 func fingerprintOf(op messages.Operation, data []byte) string {
 	meta, _ := messages.Check(op, data) // what is invalid has a fingerprint, too
 	return meta.FingerprintOf(data)
-}
-
-func namesID(data []byte) bool {
-	var body struct {
-		RequestID any `json:"request_id"`
-	}
-	_ = json.Unmarshal(data, &body) // what cannot be read names none
-	return body.RequestID != nil && body.RequestID != ""
 }

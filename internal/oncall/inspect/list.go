@@ -196,7 +196,7 @@ func (r Reader) candidates(ctx context.Context, queue Queue, q Query) (list []re
 	if queue.Taken > 0 && slices.ContainsFunc(opens[1:], q.wants) {
 		err = bus.Scan{Stream: of.Stream, Filter: of.Filter}.Each(ctx, r.Conn, func(m bus.Message) bool {
 			if m.Sequence <= queue.delivered {
-				list = append(list, requestOf(of.Stream, m))
+				list = append(list, requestOf(queue.Operation, m))
 			}
 			return m.Sequence < queue.delivered
 		})
@@ -211,7 +211,7 @@ func (r Reader) candidates(ctx context.Context, queue Queue, q Query) (list []re
 		}
 	}
 	err = scan.Each(ctx, r.Conn, func(m bus.Message) bool {
-		list = append(list, requestOf(of.Stream, m))
+		list = append(list, requestOf(queue.Operation, m))
 		return true
 	})
 	return list, err

@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -108,23 +109,13 @@ type request struct {
 	place uint64 // among those that nobody had yet, from 1; 0: not counted
 }
 
-// requestOf reads by which id a request goes: its body's, else that under which a person runs
-// it again, else its Nats-Msg-Id, else <stream>-<sequence>.
-func requestOf(stream string, m bus.Message) request {
-	q := request{id: stream + "-" + strconv.FormatUint(m.Sequence, 10), Message: m}
-	var body map[string]json.RawMessage // of a struct, Request_ID would be the field too
-	if json.Unmarshal(m.Data, &body) != nil {
-		return q
-	}
-	var named any
-	_ = json.Unmarshal(body["request_id"], &named) // left out, it stays nil
-	switch id, _ := named.(string); {
-	case messages.ValidID(id):
-		q.id = id
-	case (named == nil || named == "") && m.Header.Get(bus.HeaderReopened) != "" && m.Header.Get(bus.HeaderRequestID) != "":
-		q.id = m.Header.Get(bus.HeaderRequestID)
-	case (named == nil || named == "") && messages.ValidID(m.Header.Get(nats.MsgIdHdr)):
-		q.id = m.Header.Get(nats.MsgIdHdr)
+// requestOf reads by which id a request goes: that under which a person runs it again, or the one that it names, or else
+// <stream>-<sequence>.
+func requestOf(op messages.Operation, m bus.Message) request {
+	q := request{id: m.Header.Get(bus.HeaderRequestID), Message: m}
+	if m.Header.Get(bus.HeaderReopened) == "" || !messages.IsID(q.id) {
+		meta, err := messages.Check(op, m.Data)
+		q.id = cmp.Or(meta.ID(m.Header.Get(nats.MsgIdHdr), err), bus.QueueOf(op).Stream+"-"+strconv.FormatUint(m.Sequence, 10))
 	}
 	return q
 }
@@ -139,7 +130,7 @@ func (r Reader) Opens(ctx context.Context, q Queue, limit int, until time.Time) 
 		if m.Time.After(until) {
 			return false
 		}
-		w := requestOf(of.Stream, m)
+		w := requestOf(q.Operation, m)
 		if m.Sequence > q.delivered {
 			place++
 			w.place = place
@@ -202,7 +193,7 @@ func (r Reader) search(ctx context.Context, q Queue, id string, keep func(reques
 		if id != "" && !mayHave(m, of.Stream, id) {
 			return true
 		}
-		if w := requestOf(of.Stream, m); (id == "" || w.id == id) && (keep == nil || keep(w)) {
+		if w := requestOf(q.Operation, m); (id == "" || w.id == id) && (keep == nil || keep(w)) {
 			if m.Sequence > q.delivered {
 				w.place = place
 			}

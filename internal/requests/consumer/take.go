@@ -277,7 +277,7 @@ func (c *Consumer[R]) open(r *bus.Request, permit *hold.Permit) *delivery[R] {
 	}
 	own := r.Stream + "-" + strconv.FormatUint(r.Sequence, 10)
 	d.ids = []string{own, own + "-" + strconv.FormatInt(r.Published.UnixNano(), 36)}
-	if id := idOf(r.Header, named, d.invalid); id != "" {
+	if id := named.ID(r.Header.Get(nats.MsgIdHdr), d.invalid); id != "" {
 		d.ids = append([]string{id}, d.ids...)
 	}
 	return d
@@ -292,23 +292,6 @@ func (c *Consumer[R]) decode(d *delivery[R]) (meta messages.Meta) {
 	}()
 	d.body, meta, d.invalid = c.op.Decode(d.Data)
 	return meta
-}
-
-// idOf is the id that a request names in its body or else its header; "" if it cannot be read or its id does not fit.
-func idOf(h nats.Header, named messages.Meta, invalid error) string {
-	if named.RequestID != "" {
-		return named.RequestID
-	}
-	if faults, ok := errors.AsType[*messages.Invalid](invalid); ok && (named.Fingerprint == "" || faults.Fields["request_id"] != nil) {
-		return ""
-	}
-	if _, ok := errors.AsType[*attempt.PanicError](invalid); ok {
-		return ""
-	}
-	if id := h.Get(nats.MsgIdHdr); messages.ValidID(id) {
-		return id
-	}
-	return ""
 }
 
 // history is the request's history under one of its ids.
