@@ -475,6 +475,16 @@ func TestAlertsSpeakWhenTheyShould(t *testing.T) {
 				`, outcome="succeeded"} 0+120x30`}, false},
 		{"ErrandBacklog", "held: that has its own alert", []string{`errand_queue_pending{` + mandate + enroll + `} 3000x30`,
 			`errand_held{` + mandate + `} 1x30`, `errand_requests_total{` + mandate + enroll + `, outcome="failed"} 0x30`}, false},
+		{"ErrandBacklog", "paused: that has its own alert", []string{`errand_queue_pending{` + mandate + enroll + `} 3000x30`,
+			`errand_queue_paused{` + mandate + enroll + `} 1x30`, `errand_requests_total{` + mandate + enroll + `, outcome="failed"} 0x30`}, false},
+		{"ErrandBacklog", "resumed a moment ago", []string{`errand_queue_pending{` + mandate + enroll + `} 3000x30`,
+			`errand_queue_paused{` + mandate + enroll + `} 1x25 0x5`, `errand_requests_total{` + mandate + enroll + `, outcome="failed"} 0x30`}, false},
+		{"ErrandBacklog", "the other operation is paused", []string{`errand_queue_pending{` + mandate + enroll + `} 3000x30`,
+			`errand_queue_paused{` + mandate + `, operation="mandate.transactions"} 1x30`,
+			`errand_requests_total{` + mandate + enroll + `, outcome="failed"} 0x30`}, true},
+		{"ErrandPaused", "one operation is", []string{`errand_queue_paused{` + mandate + enroll + `} 1x30`,
+			`errand_queue_paused{` + mandate + `, operation="mandate.transactions"} 0x30`}, true},
+		{"ErrandPaused", "none is any longer", []string{`errand_queue_paused{` + mandate + enroll + `} 1x20 0x10`}, false},
 		{"ErrandFailing", "one wrong request, and nothing else", []string{`errand_requests_total{` + mandate + enroll +
 			`, outcome="failed"} 0x28 1 1`, `errand_requests_total{` + mandate + enroll + `, outcome="succeeded"} 0x30`}, false},
 		{"ErrandFailing", "four wrong requests, and nothing else", []string{`errand_requests_total{` + mandate + enroll +
