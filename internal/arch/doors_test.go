@@ -118,11 +118,19 @@ func TestRoomsImportEachOtherThroughDoorsOnly(t *testing.T) {
 	}
 }
 
-// Traces go by HTTP: gRPC would double what a program links.
-func TestProgramsDoNotLinkGRPC(t *testing.T) {
+// Traces go by HTTP: gRPC would double what a program links. SQLite is the console's, the NATS server the tool's, for its demo.
+func TestProgramsLinkOnlyWhatTheyNeed(t *testing.T) {
 	for _, pkg := range list(t) {
-		if slices.ContainsFunc(pkg.Deps, func(dep string) bool { return under(dep, "google.golang.org/grpc") }) {
-			t.Errorf("%s depends on gRPC", pkg.ImportPath)
+		name := strings.TrimPrefix(pkg.ImportPath, module+"/")
+		for library, owner := range map[string]string{"google.golang.org/grpc": "", "modernc.org/sqlite": "cmd/console",
+			"github.com/nats-io/nats-server": "cmd/errand"} {
+			links := slices.ContainsFunc(pkg.Deps, func(dep string) bool { return under(dep, library) })
+			if program := under(name, "cmd") || owner == ""; program && links && name != owner {
+				t.Errorf("%s links %s", name, library)
+			}
+			if !links && name == owner {
+				t.Errorf("%s does not link %s: is the list read rightly?", name, library)
+			}
 		}
 	}
 }
