@@ -15,6 +15,9 @@ import (
 // operator is the module with the definitions of PodMonitor and PrometheusRule.
 const operator = "github.com/prometheus-operator/prometheus-operator@v0.85.0"
 
+// gateway is the module with the definition of HTTPRoute.
+const gateway = "sigs.k8s.io/gateway-api@v1.4.0"
+
 // validate is the command that only asks an API server.
 type validate struct{ place }
 
@@ -52,7 +55,7 @@ func (v *validate) Run(ctx context.Context) error {
 	if err := w.define(ctx); err != nil {
 		return err
 	}
-	w.logf("kinds of KEDA and Prometheus defined")
+	w.logf("kinds of KEDA, Prometheus and the Gateway API defined")
 	all, err := w.renderings(ctx)
 	if err != nil {
 		return err
@@ -64,7 +67,7 @@ func (v *validate) Run(ctx context.Context) error {
 			w.logf("%-24s REFUSED", r.name)
 			continue
 		}
-		w.logf("%-24s accepted, %d objects%s", r.name, strings.Count(r.yaml, "\nkind: "), r.note)
+		w.logf("%-24s accepted, %d objects", r.name, strings.Count(r.yaml, "\nkind: "))
 	}
 	for _, broken := range negativeControls {
 		text := broken.spoil(all[0].yaml)
@@ -91,6 +94,10 @@ func (w *validation) define(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	routes, err := module(ctx, gateway)
+	if err != nil {
+		return err
+	}
 	definitions := filepath.Join(prometheus, "example/prometheus-operator-crd")
 	const namespace = `{apiVersion: v1, kind: Namespace, metadata: {name: errand, labels: {pod-security.kubernetes.io/warn: restricted}}}`
 	_, err = w.kubectlWith(ctx, namespace, "apply", "--server-side", "-f", "-")
@@ -100,7 +107,8 @@ func (w *validation) define(ctx context.Context) error {
 	for _, args := range [][]string{
 		{"apply", "--server-side", "-k", filepath.Join(keda, "config/crd")},
 		{"apply", "--server-side", "-f", filepath.Join(definitions, "monitoring.coreos.com_podmonitors.yaml"),
-			"-f", filepath.Join(definitions, "monitoring.coreos.com_prometheusrules.yaml")},
+			"-f", filepath.Join(definitions, "monitoring.coreos.com_prometheusrules.yaml"),
+			"-f", filepath.Join(routes, "config/crd/standard/gateway.networking.k8s.io_httproutes.yaml")},
 		{"wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"},
 	} {
 		if _, err := w.kubectl(ctx, args...); err != nil {
@@ -110,8 +118,8 @@ func (w *validation) define(ctx context.Context) error {
 	return nil
 }
 
-// rendering is kustomize's output for an overlay, or for the base with one component.
-type rendering struct{ name, yaml, note string }
+// rendering is kustomize's output for an overlay, or for the base with one component and those that go before it.
+type rendering struct{ name, yaml string }
 
 func (w *validation) renderings(ctx context.Context) (out []rendering, err error) {
 	manifests := filepath.Join(w.tree, "deploy/k8s")
@@ -133,7 +141,7 @@ func (w *validation) renderings(ctx context.Context) (out []rendering, err error
 			return nil, err
 		}
 		if filepath.Base(filepath.Dir(dir)) == "components" {
-			if dir, err = w.withComponent(dir); err != nil {
+			if dir, err = w.withComponent(dir, components); err != nil {
 				return nil, err
 			}
 		}
@@ -141,18 +149,14 @@ func (w *validation) renderings(ctx context.Context) (out []rendering, err error
 		if err != nil {
 			return nil, err
 		}
-		r := rendering{name: name, yaml: "\n" + yaml}
-		if strings.Contains(yaml, "jetstream.nats.io/") {
-			r.note = " (without its jetstream.nats.io, whose definitions are in no Go module)"
-			r.yaml = "\n" + documents(yaml, func(kind string) bool { return kind != "Stream" && kind != "Consumer" && kind != "ObjectStore" })
-		}
-		out = append(out, r)
+		out = append(out, rendering{name: name, yaml: "\n" + yaml})
 	}
 	return out, nil
 }
 
-// withComponent creates a kustomization of the base with a component, and returns its directory.
-func (w *validation) withComponent(component string) (string, error) {
+// withComponent creates a kustomization of the base with a component, and returns its directory. A component goes after
+// those whose names its own begins with.
+func (w *validation) withComponent(component string, all []string) (string, error) {
 	dir := w.path("with-" + filepath.Base(component))
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return "", err
@@ -161,12 +165,18 @@ func (w *validation) withComponent(component string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	component, err = filepath.Rel(dir, component)
-	if err != nil {
-		return "", err
+	var components []string
+	for _, file := range all {
+		if other := filepath.Dir(file); other == component || strings.HasPrefix(component, other+"-") {
+			path, err := filepath.Rel(dir, other)
+			if err != nil {
+				return "", err
+			}
+			components = append(components, path)
+		}
 	}
 	return dir, os.WriteFile(filepath.Join(dir, "kustomization.yaml"), fmt.Appendf(nil,
-		"namespace: errand\nresources: [%s]\ncomponents: [%s]\n", base, component), 0o600)
+		"namespace: errand\nresources: [%s]\ncomponents: [%s]\n", base, strings.Join(components, ", ")), 0o600)
 }
 
 // dryRun asks the API server whether it would accept these objects.

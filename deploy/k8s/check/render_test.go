@@ -202,15 +202,22 @@ func everything(t *testing.T) map[string]*set {
 	}
 	for _, component := range directories(t, "components") {
 		for _, overlay := range []string{"overlays/sandbox", "overlays/production"} {
-			with := append(slices.Clone(goesWith[component]), component)
-			all[fmt.Sprintf("%s+%s", overlay, filepath.Base(component))] = render(t, overlay, with...)
+			all[fmt.Sprintf("%s+%s", overlay, filepath.Base(component))] = render(t, overlay, inOrder(t, component)...)
 		}
 	}
 	return all
 }
 
-// goesWith are the components that another one is added to.
-var goesWith = map[string][]string{"components/console-login": {"components/console"}}
+// inOrder is a component behind those that it is added to, whose names its own begins with.
+func inOrder(t *testing.T, component string) (list []string) {
+	t.Helper()
+	for _, c := range directories(t, "components") {
+		if c == component || strings.HasPrefix(component, c+"-") {
+			list = append(list, c)
+		}
+	}
+	return list
+}
 
 // elsewhere is each component as a copy in a copy of an overlay, outside of this tree and under another namespace.
 func elsewhere(t *testing.T) map[string]*set {
@@ -225,7 +232,7 @@ func elsewhere(t *testing.T) map[string]*set {
 				continue // sandbox-keda is that
 			}
 			var copies []string
-			for _, c := range append(slices.Clone(goesWith[component]), component) {
+			for _, c := range inOrder(t, component) {
 				copies = append(copies, "./"+filepath.Base(c))
 			}
 			all[fmt.Sprintf("%s+%s", overlay, filepath.Base(component))] = renderEdited(t, other, overlay, copies...)
