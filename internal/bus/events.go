@@ -147,60 +147,43 @@ func recycle(h nats.Header) {
 	headerMaps.Put(h)
 }
 
-// insist asks an events stream with read until there is an answer, ctx ends or the connection is closed; nil means that there
-// is no such event.
-func (s EventStore) insist(ctx context.Context, op messages.Operation, what map[string]any,
-	read func(context.Context, *nats.Conn, string, map[string]any) (*Message, error),
-) (*Message, error) {
+// insist asks for something until there is an answer, ctx ends or the connection is closed.
+func insist[T any](ctx context.Context, nc *nats.Conn, op messages.Operation, ask func() (T, error)) (got T, err error) {
 	for n := 1; ; n++ {
-		got, err := read(ctx, s.Publisher.nc, EventsOf(op), what)
-		if err == nil {
+		if got, err = ask(); err == nil {
 			return got, nil
 		}
-		if s.Publisher.nc.IsClosed() || !retry.Pause(ctx, retry.Store.Wait(n)) {
-			return nil, fmt.Errorf("bus: read the events of %s: %w", op, err)
+		if nc.IsClosed() || !retry.Pause(ctx, retry.Store.Wait(n)) {
+			return got, fmt.Errorf("bus: read the events of %s: %w", op, err)
 		}
 	}
 }
 
-// Last returns the last event under a subject or filter of op, a zero one when there is none. Any replica may answer.
-func (s EventStore) Last(ctx context.Context, op messages.Operation, filter string) (history.Entry, error) {
-	return eventIn(s.insist(ctx, op, lastOf(filter), direct))
-}
-
-// Leader returns what Last does, as the stream's leader has it.
-func (s EventStore) Leader(ctx context.Context, op messages.Operation, filter string) (history.Entry, error) {
-	return eventIn(s.insist(ctx, op, lastOf(filter), fromLeader))
-}
-
-// Next returns the first event under a filter at or behind a sequence, as the leader has it; a zero one when there is none.
-func (s EventStore) Next(ctx context.Context, op messages.Operation, filter string, from uint64) (history.Entry, error) {
-	return eventIn(s.insist(ctx, op, map[string]any{"next_by_subj": filter, "seq": from}, fromLeader))
-}
-
-func eventIn(got *Message, err error) (history.Entry, error) {
+// read insists on the answer of a read; nil means that there is no such event.
+func (s EventStore) read(ctx context.Context, op messages.Operation, what map[string]any,
+	read func(context.Context, *nats.Conn, string, map[string]any) (*Message, error),
+) (history.Entry, error) {
+	nc := s.Publisher.nc
+	got, err := insist(ctx, nc, op, func() (*Message, error) { return read(ctx, nc, EventsOf(op), what) })
 	if err != nil || got == nil {
 		return history.Entry{}, err
 	}
 	return history.Entry{Subject: got.Subject, Sequence: got.Sequence, At: got.Time, Body: got.Data}, nil
 }
 
-// Open returns the first event of an operation in a state at or behind a sequence of the events stream or, where that is
-// 0, a time; a zero one when there is none. It asks for one event at a time: no consumer can be lost or left behind.
-func (s EventStore) Open(ctx context.Context, op messages.Operation, state messages.State, from uint64, since time.Time) (
-	history.Pending, error,
-) {
-	what := map[string]any{"next_by_subj": op.Subject(state, "*"), "seq": from}
-	if from == 0 {
-		delete(what, "seq")
-		what["start_time"] = since.UTC()
-	}
-	got, err := s.insist(ctx, op, what, direct)
-	if err != nil || got == nil {
-		return history.Pending{}, err
-	}
-	return history.Pending{ID: messages.ParseSubject(got.Subject).ID, Sequence: got.Sequence, At: got.Time, Body: got.Data,
-		Trace: history.Trace{Parent: got.Header.Get("traceparent"), State: got.Header.Get("tracestate")}}, nil
+// Last returns the last event under a subject or filter of op, a zero one when there is none. Any replica may answer.
+func (s EventStore) Last(ctx context.Context, op messages.Operation, filter string) (history.Entry, error) {
+	return s.read(ctx, op, lastOf(filter), direct)
+}
+
+// Leader returns what Last does, as the stream's leader has it.
+func (s EventStore) Leader(ctx context.Context, op messages.Operation, filter string) (history.Entry, error) {
+	return s.read(ctx, op, lastOf(filter), fromLeader)
+}
+
+// Next returns the first event under a filter at or behind a sequence, as the leader has it; a zero one when there is none.
+func (s EventStore) Next(ctx context.Context, op messages.Operation, filter string, from uint64) (history.Entry, error) {
+	return s.read(ctx, op, map[string]any{"next_by_subj": filter, "seq": from}, fromLeader)
 }
 
 // Sent stores the record of a call, however long that takes. It has no fence: a repetition says the same. An error means

@@ -210,7 +210,8 @@ func TestAnUncertainEnrollmentComesWithItsBeginning(t *testing.T) {
 		time.Sleep(time.Hour)
 		last = store("r1", last, messages.Uncertain, &messages.EnrollUncertain{})
 
-		open, err := log.Open(t.Context(), messages.Enroll, messages.Uncertain, 0, time.Unix(0, 0))
+		uncertain := bus.Rare{Store: log, Operation: messages.Enroll, State: messages.Uncertain}
+		open, err := uncertain.Next(t.Context(), 0, time.Unix(0, 0))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -220,7 +221,7 @@ func TestAnUncertainEnrollmentComesWithItsBeginning(t *testing.T) {
 		if first, err := log.Next(t.Context(), messages.Enroll, messages.Enroll.Filter("r1"), 1); err != nil || !first.At.Equal(began) {
 			t.Errorf("it began at %v, %v; want %v", first.At, err, began)
 		}
-		if open, err = log.Open(t.Context(), messages.Enroll, messages.Uncertain, last+1, time.Time{}); err != nil || open.ID != "" {
+		if open, err = uncertain.Next(t.Context(), last+1, time.Time{}); err != nil || open.ID != "" {
 			t.Errorf("behind it: got %+v, %v; want none", open, err)
 		}
 	})

@@ -19,7 +19,7 @@ type Message struct {
 	Subject  string
 	Sequence uint64
 	Time     time.Time
-	Header   nats.Header // missing where the stream's leader answered
+	Header   nats.Header
 	Data     []byte
 	Pending  uint64 // messages under the filter after this one; of a Scan only
 }
@@ -129,6 +129,7 @@ func fromLeader(ctx context.Context, nc *nats.Conn, stream string, what map[stri
 		Message struct {
 			Subject  string    `json:"subject"`
 			Sequence uint64    `json:"seq"`
+			Header   []byte    `json:"hdrs"`
 			Data     []byte    `json:"data"`
 			Time     time.Time `json:"time"`
 		} `json:"message"`
@@ -141,7 +142,11 @@ func fromLeader(ctx context.Context, nc *nats.Conn, stream string, what map[stri
 	switch got := answer.Message; {
 	case err != nil:
 	case answer.Error == nil:
-		return &Message{Subject: got.Subject, Sequence: got.Sequence, Time: got.Time, Data: got.Data}, nil
+		m := &Message{Subject: got.Subject, Sequence: got.Sequence, Time: got.Time, Data: got.Data}
+		if len(got.Header) > 0 {
+			m.Header, _ = nats.DecodeHeadersMsg(got.Header) // what the server cannot have stored is left out
+		}
+		return m, nil
 	case answer.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound:
 		return nil, nil
 	default:

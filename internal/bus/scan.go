@@ -1,8 +1,11 @@
 package bus
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -10,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/retry"
+	"errand/pkg/messages"
 )
 
 // Scan reads what a stream has stored under a filter, page by page, and new messages as they are stored. It leaves
@@ -105,8 +109,8 @@ func (s Scan) Each(ctx context.Context, nc *nats.Conn, visit func(Message) bool)
 	}
 }
 
-// Newest puts the scan before the last n messages since its time; 0 means all. some: there may be one.
-func (s *Scan) Newest(ctx context.Context, nc *nats.Conn, n int) (some bool, err error) {
+// ToNewest puts the scan before the last n messages since its time; 0 means all. some: there may be one.
+func (s *Scan) ToNewest(ctx context.Context, nc *nats.Conn, n int) (some bool, err error) {
 	if n == 0 {
 		return true, nil
 	}
@@ -165,4 +169,175 @@ func Count(ctx context.Context, nc *nats.Conn, stream, filter string, since time
 		return 0, first, err
 	}
 	return page[0].Pending + 1, page[0], nil
+}
+
+// EachOf calls visit with all that a stream has under a filter of few subjects, a request's for example, in its order, until it
+// returns false. It learns the subjects first: behind the last message under a wildcard the server would read to the end.
+func EachOf(ctx context.Context, nc *nats.Conn, stream, filter string, visit func(Message) bool) error {
+	subjects, err := subjectsOf(ctx, nc, stream, filter)
+	if errors.Is(err, errManySubjects) {
+		return eachBetween(ctx, nc, stream, filter, visit)
+	}
+	var all []Message
+	for subject := range subjects {
+		if err == nil {
+			err = Scan{Stream: stream, Filter: subject}.Each(ctx, nc, func(m Message) bool { all = append(all, m); return true })
+		}
+	}
+	slices.SortFunc(all, func(a, b Message) int { return cmp.Compare(a.Sequence, b.Sequence) })
+	for i, m := range all {
+		if m.Pending = uint64(len(all) - i - 1); err != nil || !visit(m) {
+			break
+		}
+	}
+	return err
+}
+
+// eachBetween is EachOf for many subjects, as of a message's batches. It asks for one after the other, up to the last.
+func eachBetween(ctx context.Context, nc *nats.Conn, stream, filter string, visit func(Message) bool) error {
+	last, err := direct(ctx, nc, stream, lastOf(filter))
+	for from := uint64(1); err == nil && last != nil && from <= last.Sequence; {
+		var m *Message
+		m, err = direct(ctx, nc, stream, map[string]any{"next_by_subj": filter, "seq": from})
+		if m == nil { // it was removed
+			break
+		}
+		if m.Pending = last.Sequence - m.Sequence; !visit(*m) { // more than there are, and 0 for the last
+			break
+		}
+		from = m.Sequence + 1
+	}
+	return noStream(stream, err)
+}
+
+var errManySubjects = errors.New("more subjects than the server names")
+
+// subjectsOf asks any replica for the subjects under a filter. Errors: errManySubjects, ErrNoStream.
+func subjectsOf(ctx context.Context, nc *nats.Conn, stream, filter string) (map[string]bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, retry.Answer)
+	defer cancel()
+	subjects := map[string]bool{}
+	for from, more := uint64(1), true; more; {
+		what := map[string]any{"multi_last": []string{filter}, "seq": from, "max_bytes": 4 << 20}
+		err := askMany(ctx, nc, "$JS.API.DIRECT.GET."+stream, what, maxSubjects+1, func(m *nats.Msg) (bool, error) {
+			switch status := statusOf(m); status {
+			case "":
+			case "204", "404": // the end of the answer; there is none
+				more = status == "204" && added(m, "Nats-Num-Pending") != "0"
+				return false, nil
+			case "413":
+				return false, errManySubjects
+			case "503":
+				return false, noStream(stream, nats.ErrNoResponders)
+			default:
+				return false, fmt.Errorf("nats: direct get from %s: status %s %s", stream, status, m.Header.Get("Description"))
+			}
+			next, err := messageIn(m)
+			if err == nil {
+				subjects[next.Subject], from = true, next.Sequence+1
+			}
+			return true, err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return subjects, nil
+}
+
+// maxSubjects is how many subjects the server returns the last messages of.
+const maxSubjects = 1024
+
+// Wanted is a filter of which the newest messages are wanted.
+type Wanted struct {
+	Filter string
+	Often  bool // much of what the stream has matches
+}
+
+// Newest calls take with what a stream has under filters since a time, until it took n of each, 0 for all. The order is none, and
+// what is rare is taken by the last message of each subject. It reads the stream backwards, and then asks the index of subjects
+// for what is rare: the server would read the whole stream for it, and writes would wait. Errors: ErrNoStream.
+func Newest(ctx context.Context, nc *nats.Conn, stream string, wanted []Wanted, since time.Time, n int,
+	take func(int, Message) bool) error {
+	first, err := (&Scan{Stream: stream, Filter: ">", Page: 1}).Next(ctx, nc)
+	end := Scan{Stream: stream}
+	if err == nil {
+		err = end.ToEnd(ctx, nc)
+	}
+	if err != nil || len(first) == 0 {
+		return err
+	}
+	took, indexed := make([]int, len(wanted)), make([]bool, len(wanted))
+	done := func(i int) bool { return indexed[i] || n > 0 && took[i] >= n }
+	for pages, high := 1, end.From; high > first[0].Sequence; pages++ {
+		low := max(high, first[0].Sequence+newestPage) - newestPage
+		passed := false
+		for page := (Scan{Stream: stream, Filter: ">", From: low, Page: newestPage}); page.From < high; {
+			part, err := page.Next(ctx, nc)
+			if err != nil {
+				return err
+			}
+			if len(part) == 0 {
+				break
+			}
+			for _, m := range part {
+				if m.Sequence >= high {
+					break
+				}
+				if m.Time.Before(since) {
+					passed = true
+					continue
+				}
+				for i, w := range wanted {
+					if !indexed[i] && messages.MatchSubject(w.Filter, m.Subject) && take(i, m) {
+						took[i]++
+					}
+				}
+			}
+		}
+		if high = low; passed {
+			return nil
+		}
+		rest := 0
+		for i, w := range wanted {
+			if pages >= newestPages && !w.Often && !done(i) {
+				if indexed[i], err = newestByIndex(ctx, nc, stream, w.Filter, high, since, func(m Message) { take(i, m) }); err != nil {
+					return err
+				}
+			}
+			if !done(i) {
+				rest++
+			}
+		}
+		if rest == 0 {
+			return nil
+		}
+	}
+	return nil
+}
+
+const (
+	newestPage  = 4096
+	newestPages = 4 // are read before the index is asked
+)
+
+// newestByIndex calls take with the last message of each subject under a filter, if it lies before a sequence and since a time;
+// false means that this user may not read the index.
+func newestByIndex(ctx context.Context, nc *nats.Conn, stream, filter string, before uint64, since time.Time, take func(Message)) (
+	bool, error,
+) {
+	has, err := askIndex(ctx, nc, stream, filter)
+	if errors.Is(err, ErrNoStream) {
+		return false, nil
+	}
+	for subject := range has.State.Subjects {
+		if err != nil {
+			break
+		}
+		var m *Message
+		if m, err = direct(ctx, nc, stream, lastOf(subject)); m != nil && m.Sequence < before && !m.Time.Before(since) {
+			take(*m)
+		}
+	}
+	return true, err
 }

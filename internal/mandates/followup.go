@@ -21,7 +21,8 @@ type FollowUp struct {
 	Ages   []time.Duration
 	Policy retry.Policy // Max is the pause after the service has not answered
 	Logger zerolog.Logger
-	// Next returns the first event from a sequence or, where that is 0, a time on; zero if there is none. The error is ctx's.
+	// Next returns the first event from a sequence or, where that is 0, a time on. Without an ID it means that there is none up to
+	// its Sequence, in a stream that was made At. The error is ctx's.
 	Next func(ctx context.Context, from uint64, since time.Time) (history.Pending, error)
 	// Look looks one up at an age; before: the age before it, 0 at first. looked: the service was asked. Errors: pkg/clients', ErrAgain.
 	Look func(ctx context.Context, o history.Pending, before, age time.Duration) (looked bool, err error)
@@ -112,13 +113,16 @@ func (f *FollowUp) step(ctx context.Context, q *queue) (time.Duration, error) {
 	switch {
 	case q.open.ID == "":
 		open, err := f.Next(ctx, q.from, q.since)
-		if err == nil && open.ID == "" && q.from > 0 { // the stream may have been made again
+		if err == nil && open.ID == "" && q.from > 0 && (open.Sequence+1 < q.from || open.At.After(q.since)) { // it was made again
 			open, err = f.Next(ctx, 0, q.since.Add(1))
 		}
 		if err != nil {
 			return 0, err
 		}
 		if open.ID == "" {
+			if open.Sequence > 0 { // what lies before need not be read again
+				q.from = open.Sequence + 1
+			}
 			q.due = now.Add(max(q.age, retry.LookAgain)) // an event that comes now is not due earlier
 			return 0, nil
 		}

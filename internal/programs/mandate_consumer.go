@@ -11,7 +11,6 @@ import (
 
 	"errand/internal/bus"
 	"errand/internal/callback"
-	"errand/internal/history"
 	"errand/internal/mandates"
 	"errand/internal/requests/consumer"
 	"errand/internal/requests/enroll"
@@ -118,10 +117,8 @@ func (p *MandateConsumer) resolver(r *runtime, store bus.EventStore, list *manda
 	}
 	return &enroll.Resolver{List: list, Held: held.Active, Log: store, Logger: r.log,
 		WithoutPayer: p.withoutPayer(),
-		Next: func(ctx context.Context, from uint64, since time.Time) (history.Pending, error) {
-			return store.Open(ctx, messages.Enroll, messages.Uncertain, from, since)
-		},
-		Resolved: func(outcome messages.State) { resolved.WithLabelValues(string(outcome)).Inc() }}
+		Next:         (&bus.Rare{Store: store, Operation: messages.Enroll, State: messages.Uncertain}).Next,
+		Resolved:     func(outcome messages.State) { resolved.WithLabelValues(string(outcome)).Inc() }}
 }
 
 // withoutPayer reports whether events are to hold nothing of payers.

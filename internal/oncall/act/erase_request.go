@@ -90,7 +90,7 @@ var rowsOf = map[messages.Operation][]messages.Operation{
 // keepRowsAway leaves the ids of a request's rows, so that no poller publishes them again.
 func (p Person) keepRowsAway(ctx context.Context, of messages.Operation, id string) error {
 	var rows []bus.Message
-	err := bus.Scan{Stream: bus.EventsOf(of), Filter: of.Filter(id)}.Each(ctx, p.Conn, func(m bus.Message) bool {
+	err := bus.EachOf(ctx, p.Conn, bus.EventsOf(of), of.Filter(id), func(m bus.Message) bool {
 		rows = append(rows, m)
 		return true
 	})

@@ -35,7 +35,7 @@ type Query struct {
 // Unknown. Errors: bus.ErrNoStream, or the connection's.
 func Acts(ctx context.Context, nc *nats.Conn, q Query) ([]Entry, error) {
 	scan := bus.Scan{Stream: bus.Audit, Filter: subjectOf(string(q.Verb), q.Actor, q.Target), Since: q.Since}
-	if some, err := scan.Newest(ctx, nc, 2*q.Limit); err != nil || !some { // of each act there are two at most
+	if some, err := scan.ToNewest(ctx, nc, 2*q.Limit); err != nil || !some { // of each act there are two at most
 		return nil, err
 	}
 	var entries []Entry

@@ -66,7 +66,7 @@ func (r Reader) DeadLetters(ctx context.Context, q Query) ([]DeadLetter, error) 
 
 func (r Reader) deadOfOperation(ctx context.Context, op messages.Operation, q Query) ([]DeadLetter, error) {
 	scan := bus.Scan{Stream: bus.DeadLetters, Filter: "dead." + op.Requested(), Since: q.Since}
-	if some, err := scan.Newest(ctx, r.Conn, q.limitOfScan()); err != nil || !some {
+	if some, err := scan.ToNewest(ctx, r.Conn, q.limitOfScan()); err != nil || !some {
 		return nil, err
 	}
 	var letters []DeadLetter

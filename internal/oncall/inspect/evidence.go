@@ -85,19 +85,24 @@ func (r Reader) logEvidence(ctx context.Context, id string, unknown []messages.U
 		}
 	}
 	seen, n := map[string]bool{}, 0
-	err := bus.Scan{Stream: bus.MailDeliveries, Filter: messages.Delivery.Filter(id)}.Each(ctx, r.Conn, func(m bus.Message) bool {
-		place := strings.TrimSuffix(m.Header.Get("Errand-Recipient"), "?")
-		number, _, _ := strings.Cut(place, ".")
-		if i, ok := index[number]; ok && !seen[place] {
-			seen[place] = true
-			e.Batches[i].Seen++
+	for _, state := range rowStates { // a message may have a million
+		scan := bus.Scan{Stream: bus.MailDeliveries, Filter: messages.Delivery.Subject(state, id)}
+		err := scan.Each(ctx, r.Conn, func(m bus.Message) bool {
+			if e.More = n == maxRowsLooked; e.More {
+				return false
+			}
+			place := strings.TrimSuffix(m.Header.Get("Errand-Recipient"), "?")
+			number, _, _ := strings.Cut(place, ".")
+			if i, ok := index[number]; ok && !seen[place] {
+				seen[place] = true
+				e.Batches[i].Seen++
+			}
+			n++
+			return true
+		})
+		if err != nil {
+			return nil, err
 		}
-		n++
-		e.More = n == maxRowsLooked && m.Pending > 0
-		return n < maxRowsLooked
-	})
-	if err != nil {
-		return nil, err
 	}
 	return e, nil
 }

@@ -154,7 +154,7 @@ func (r Reader) Stuck(ctx context.Context, before time.Time, limit int, now time
 // no more than the newest limit of each operation.
 func (r Reader) unpublished(ctx context.Context, before time.Time, limit int) (list []Open, err error) {
 	for _, op := range Operations {
-		rows, err := r.inState(ctx, op, messages.Reopened, Query{Limit: limit})
+		rows, err := r.inStates(ctx, op, []messages.State{messages.Reopened}, Query{Limit: limit})
 		if err != nil || len(rows) == 0 {
 			if err != nil {
 				return nil, err

@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -82,19 +83,10 @@ func (q Query) wantsReason(reason messages.Reason) bool {
 // ended are requests of an operation that have an outcome, and no later event, and those
 // that were reopened.
 func (r Reader) ended(ctx context.Context, op messages.Operation, q Query) ([]Row, error) {
-	var rows []Row
-	for _, state := range append([]messages.State{messages.Reopened}, finals(op)...) {
-		if !q.wants(state) {
-			continue
-		}
-		found, err := r.inState(ctx, op, state, q)
-		if err != nil {
-			return nil, err
-		}
-		rows = append(rows, found...)
-	}
-	if len(rows) == 0 {
-		return nil, nil
+	states := slices.DeleteFunc(append([]messages.State{messages.Reopened}, finals(op)...), func(s messages.State) bool { return !q.wants(s) })
+	rows, err := r.inStates(ctx, op, states, q)
+	if err != nil || len(rows) == 0 {
+		return nil, err
 	}
 	later, err := r.superseding(ctx, op, slices.MinFunc(rows, func(a, b Row) int { return a.Time.Compare(b.Time.Time) }).Time.Time)
 	if err != nil {
@@ -111,22 +103,38 @@ func (r Reader) ended(ctx context.Context, op messages.Operation, q Query) ([]Ro
 	})
 }
 
-func (r Reader) inState(ctx context.Context, op messages.Operation, state messages.State, q Query) ([]Row, error) {
-	scan := bus.Scan{Stream: bus.EventsOf(op), Filter: op.Subject(state, "*"), Since: q.Since}
-	if some, err := scan.Newest(ctx, r.Conn, q.limitOfScan()); err != nil || !some {
-		return nil, err
+// often are the outcomes of most requests.
+var often = []messages.State{messages.Succeeded, messages.Accepted, messages.Listed, messages.Reported}
+
+// newest calls take with the newest events of an operation in each of some states: see bus.Newest.
+func (r Reader) newest(ctx context.Context, op messages.Operation, states []messages.State, since time.Time, n int,
+	take func(messages.State, bus.Message) bool) error {
+	wanted := make([]bus.Wanted, len(states))
+	for i, state := range states {
+		wanted[i] = bus.Wanted{Filter: op.Subject(state, "*"), Often: slices.Contains(often, state)}
 	}
-	var rows []Row
-	err := scan.Each(ctx, r.Conn, func(m bus.Message) bool {
-		if row := rowOf(op, state, m); q.wantsReason(row.Reason) {
-			rows = append(rows, row)
+	return bus.Newest(ctx, r.Conn, bus.EventsOf(op), wanted, since, n, func(i int, m bus.Message) bool { return take(states[i], m) })
+}
+
+// inStates returns events of an operation in each of some states, at most the query's limit of each.
+func (r Reader) inStates(ctx context.Context, op messages.Operation, states []messages.State, q Query) (rows []Row, err error) {
+	if len(states) == 0 {
+		return nil, nil
+	}
+	err = r.newest(ctx, op, states, q.Since, q.Limit, func(state messages.State, m bus.Message) bool {
+		row := rowOf(op, state, m)
+		if !q.wantsReason(row.Reason) {
+			return false
 		}
+		rows = append(rows, row)
 		return true
 	})
-	if q.Limit > 0 && len(rows) > q.Limit {
-		rows = rows[len(rows)-q.Limit:]
-	}
-	return rows, err
+	slices.SortFunc(rows, func(a, b Row) int { return cmp.Compare(b.sequence, a.sequence) })
+	left := map[messages.State]int{}
+	return slices.DeleteFunc(rows, func(row Row) bool {
+		left[row.State]++
+		return q.Limit > 0 && left[row.State] > q.Limit
+	}), err
 }
 
 func rowOf(op messages.Operation, state messages.State, m bus.Message) Row {
@@ -146,18 +154,12 @@ func rowOf(op messages.Operation, state messages.State, m bus.Message) Row {
 // again, what is resolved is no longer uncertain.
 func (r Reader) superseding(ctx context.Context, op messages.Operation, since time.Time) (map[string]uint64, error) {
 	later := map[string]uint64{}
-	for _, state := range []messages.State{messages.Reopened, messages.Resolved} {
-		scan := bus.Scan{Stream: bus.EventsOf(op), Filter: op.Subject(state, "*"), Since: since}
-		err := scan.Each(ctx, r.Conn, func(m bus.Message) bool {
+	return later, r.newest(ctx, op, []messages.State{messages.Reopened, messages.Resolved}, since, 0,
+		func(_ messages.State, m bus.Message) bool {
 			id := messages.ParseSubject(m.Subject).ID
 			later[id] = max(later[id], m.Sequence)
 			return true
 		})
-		if err != nil {
-			return nil, err
-		}
-	}
-	return later, nil
 }
 
 func (r Reader) openRows(ctx context.Context, op messages.Operation, q Query, now time.Time) ([]Row, error) {

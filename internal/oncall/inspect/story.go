@@ -131,12 +131,13 @@ func (r Reader) story(ctx context.Context, op messages.Operation, id string, now
 // read adds what a stream has under a filter, at most so much.
 func (r Reader) read(ctx context.Context, s *Story, stream, filter string, into *[]Event) error {
 	n := 0
-	return bus.Scan{Stream: stream, Filter: filter, Page: maxEvents}.Each(ctx, r.Conn, func(m bus.Message) bool {
-		*into = append(*into, eventOf(m))
-		if n++; n == maxEvents {
-			s.More += m.Pending
+	return bus.EachOf(ctx, r.Conn, stream, filter, func(m bus.Message) bool {
+		if n++; n > maxEvents {
+			s.More++
+			return true
 		}
-		return n < maxEvents
+		*into = append(*into, eventOf(m))
+		return true
 	})
 }
 
@@ -210,8 +211,11 @@ func outcome(last bus.Message, now time.Time) string {
 	return text + ", " + ago(now.Sub(last.Time))
 }
 
+// rowStates are what the sending log says of a mail.
+var rowStates = []messages.State{messages.Delivered, messages.Deferred, messages.Bounced, messages.Unknown}
+
 func (r Reader) deliveries(ctx context.Context, s *Story, id string) error {
-	for _, state := range []messages.State{messages.Delivered, messages.Deferred, messages.Bounced, messages.Unknown} {
+	for _, state := range rowStates {
 		n, _, err := bus.Count(ctx, r.Conn, bus.MailDeliveries, messages.Delivery.Subject(state, id), time.Time{})
 		if err != nil {
 			return err
