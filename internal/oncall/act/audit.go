@@ -15,7 +15,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/url"
 	"strings"
 	"time"
 
@@ -23,6 +22,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/bus"
+	"errand/internal/oncall/inspect"
 	"errand/internal/retry"
 	"errand/pkg/messages"
 )
@@ -91,7 +91,7 @@ type Audit interface {
 
 // As is a person of that name. Errors: ErrNobody, or the connection's.
 func As(name, via string, nc *nats.Conn, js jetstream.JetStream) (Person, error) {
-	if token := subjectToken(name); token == "" || len(token) > maxToken {
+	if token := inspect.SubjectToken(name); token == "" || len(token) > maxToken {
 		return Person{}, ErrNobody
 	}
 	p, err := bus.NewPublisher(nc)
@@ -150,21 +150,11 @@ func (p Person) record(ctx context.Context, r Record, when string) error {
 
 // subjectOf is where records are stored; an empty part is any.
 func subjectOf(verb, actor, target string) string {
-	parts := []string{"audit", verb, subjectToken(actor), subjectToken(target)}
+	parts := []string{"audit", verb, inspect.SubjectToken(actor), inspect.SubjectToken(target)}
 	for i, part := range parts {
 		if part == "" {
 			parts[i] = "*"
 		}
 	}
 	return strings.Join(parts, ".")
-}
-
-// subjectToken is a name as one token of a subject: ann@example.com is ann@example%2Ecom. nameOf returns the name.
-func subjectToken(name string) string { return strings.ReplaceAll(url.PathEscape(name), ".", "%2E") }
-
-func nameOf(token string) string {
-	if name, err := url.PathUnescape(token); err == nil {
-		return name
-	}
-	return token
 }

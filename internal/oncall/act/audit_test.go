@@ -2,6 +2,7 @@ package act_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -183,5 +184,46 @@ func TestARecordThatIsNotWhatItsSubjectSaysIsSuspect(t *testing.T) {
 		if e.Suspect == "" || e.Actor != "ann" {
 			t.Errorf("got %+v, want one of ann that is suspect", e)
 		}
+	}
+}
+
+// Who acted may store more records under the same id; none of them changes what was recorded before the act.
+func TestWhatWasRecordedBeforeAnActStands(t *testing.T) {
+	t.Parallel()
+	p := ann(t)
+	if _, err := p.Do(t.Context(), act.Act{Verb: act.Redrive, Target: "r1", Why: "the quota was raised"}, done("reopened")); err != nil {
+		t.Fatal(err)
+	}
+	first, err := act.Acts(t.Context(), p.Conn, act.Query{})
+	if err != nil || len(first) != 1 || first[0].Suspect != "" {
+		t.Fatalf("got %+v, %v, want one act", first, err)
+	}
+	store := func(r act.Record, id string) {
+		body, err := json.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := nats.NewMsg("audit.redrive.ann@example%2Ecom.r1")
+		m.Header.Set(nats.MsgIdHdr, id)
+		m.Data = body
+		if _, err := p.JS.PublishMsg(t.Context(), m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	third := first[0].Record
+	third.Why, third.Plan, third.Message, third.At.Time = "somebody asked for it", "safe", "nothing", third.At.Add(-time.Hour)
+	store(third, "third")
+	early := first[0].Record
+	early.ID, early.Result, early.At.Time = "early", "", early.At.Add(-24*time.Hour)
+	store(early, "early")
+	all, err := act.Acts(t.Context(), p.Conn, act.Query{})
+	if err != nil || len(all) != 2 {
+		t.Fatalf("got %+v, %v, want two acts", all, err)
+	}
+	if got := all[1]; got.Suspect == "" || got.Why != first[0].Why || got.Plan != first[0].Plan || got.Message != "reopened" || got.At != first[0].At {
+		t.Errorf("after a third record: %+v, want the first's words and suspicion", got)
+	}
+	if got := all[0]; got.Suspect == "" || time.Since(got.At.Time) > time.Hour {
+		t.Errorf("of an act of yesterday that is stored today: %+v, want the stream's time and suspicion", got)
 	}
 }

@@ -1,6 +1,7 @@
 package act
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"errand/internal/bus"
+	"errand/internal/oncall/inspect"
 	"errand/pkg/messages"
 )
 
@@ -18,9 +20,12 @@ type Entry struct {
 	Record
 	Ended    *messages.Time `json:"ended,omitempty"` // when its second record was stored; nil if there is none
 	Sequence uint64         `json:"sequence"`        // of its first record that is known
-	// Suspect is why the record may be of somebody else than its subject says.
+	// Suspect is why the records may not be what errand stored, or of somebody else than their subject says.
 	Suspect string `json:"suspect,omitempty"`
 }
+
+// strange is how far the time of an act may be from the stream's.
+const strange = 10 * time.Minute
 
 // Query is which acts are asked for; what is left out is any.
 type Query struct {
@@ -44,8 +49,7 @@ func Acts(ctx context.Context, nc *nats.Conn, q Query) ([]Entry, error) {
 		e := entryOf(m)
 		key := m.Subject + " " + e.ID
 		if i, known := place[key]; known && e.ID != "" {
-			e.Sequence = entries[i].Sequence
-			entries[i] = e
+			entries[i].end(e)
 			return true
 		}
 		place[key] = len(entries)
@@ -62,21 +66,35 @@ func Acts(ctx context.Context, nc *nats.Conn, q Query) ([]Entry, error) {
 	return entries, nil
 }
 
+// end adds the second record of an act, which says how it went. What the first says of it stands: whoever acted may store more.
+func (e *Entry) end(second Entry) {
+	first := e.Record
+	first.Result, first.Message, second.At = second.Result, second.Message, first.At
+	if e.Ended == nil && first == second.Record {
+		e.Record, e.Ended, e.Suspect = first, second.Ended, cmp.Or(e.Suspect, second.Suspect)
+		return
+	}
+	e.Suspect = cmp.Or(e.Suspect, "another record of it says otherwise, or came later")
+}
+
 // entryOf reads a record. What its subject says counts: that is what the servers may hold a
 // user to.
 func entryOf(m bus.Message) Entry {
 	e := Entry{Sequence: m.Sequence}
 	said := json.Unmarshal(m.Data, &e.Record) == nil
 	tokens := append(strings.Split(m.Subject, "."), "", "", "")
-	actor, verb, target := nameOf(tokens[2]), Verb(tokens[1]), nameOf(tokens[3])
+	actor, verb, target := inspect.NameOf(tokens[2]), Verb(tokens[1]), inspect.NameOf(tokens[3])
 	if !said || e.Actor != messages.Cut(actor) || e.Verb != verb || e.Target != target || e.ID == "" {
 		e.Suspect = "the record does not say what its subject says"
 	}
 	if m.Header.Get(nats.MsgIdHdr) == "" {
 		e.Suspect = "the record was not stored by errand"
 	}
+	if e.Result == "" && m.Time.Sub(e.At.Time).Abs() > strange {
+		e.Suspect = cmp.Or(e.Suspect, "it says another time than the stream's")
+	}
 	e.Actor, e.Verb, e.Target = actor, verb, target
-	if e.At.IsZero() {
+	if e.Suspect != "" || e.At.IsZero() {
 		e.At = messages.Time{Time: m.Time}
 	}
 	if e.Result == "" {

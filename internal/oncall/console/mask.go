@@ -38,7 +38,7 @@ const (
 const hidden = "•••"
 
 // moment is a date with a time, such as the end of a pause. A date alone may be a date of birth.
-const moment = `\b\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d\b`
+const moment = `\b\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?(Z|\b)`
 
 var (
 	addresses = regexp.MustCompile(`[^\s<>"'(),;:]+@[^\s<>"'(),;:]+`)
@@ -48,13 +48,16 @@ var (
 
 // hideIn hides addresses and long numbers in a text, but not a moment.
 func hideIn(text string) string {
-	return numbers.ReplaceAllStringFunc(addresses.ReplaceAllString(text, hidden), func(number string) string {
+	return numbers.ReplaceAllStringFunc(hideAddresses(text), func(number string) string {
 		if isMoment.MatchString(number) {
 			return number
 		}
 		return hidden
 	})
 }
+
+// hideAddresses hides addresses in a text of errand's own or of a person who acts: it has ids and numbers of tickets.
+func hideAddresses(text string) string { return addresses.ReplaceAllString(text, hidden) }
 
 // Bounds of what is shown of a body. Publishers choose how deeply theirs is nested, and each level is indented further.
 const (
@@ -153,7 +156,7 @@ func (p *printer) leaf(name string, token json.Token) {
 	switch {
 	case token == nil, p.reveal, shown[name] && !isText, name == "by": // the audit names who acts too
 	case shown[name]:
-		token = addresses.ReplaceAllString(text, hidden)
+		token = hideAddresses(text)
 	case texts[name] && isText:
 		token = hideIn(text)
 	default:

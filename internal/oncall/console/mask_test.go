@@ -22,6 +22,8 @@ func TestWhatIsNotKnownToBeHarmlessIsHidden(t *testing.T) {
 		{`{"to":{"ann@example.com":"Ann","900101011234":1}}`, `{"to":{"•••":"•••","•••":"•••"}}`},
 		{`{"message":"until 2026-11-22 23:53:07, born 1990-01-01, 1234-56-78 90:12:345"}`,
 			`{"message":"until 2026-11-22 23:53:07, born •••, •••:12:345"}`},
+		{`{"message":"until 2026-11-23T03:54:49Z or 2026-11-23T03:54:49.123Z"}`,
+			`{"message":"until 2026-11-23T03:54:49Z or 2026-11-23T03:54:49.123Z"}`},
 		{`not JSON`, hidden},
 		{`{"cut":`, hidden},
 	} {

@@ -24,6 +24,7 @@ var words = template.FuncMap{
 	"badge": badgeOf, "label": label, "plain": plain, "reason": reason, "where": where, "short": inspect.Short,
 	"capital": capital, "lower": strings.ToLower, "path": url.PathEscape,
 	"hidden":  func(text any) string { return hideIn(fmt.Sprint(text)) },
+	"ours":    func(text any) string { return hideAddresses(fmt.Sprint(text)) },
 	"legend":  func() []inspect.ClassInfo { return legend },
 	"consent": consentOf,
 	"onQueue": func(v act.Verb) bool { return v == act.Pause || v == act.Resume },

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -75,7 +76,21 @@ func (r Reader) pause(ctx context.Context, of bus.Queue) (*Pause, error) {
 	if err == nil && json.Unmarshal(m.Data, p) != nil {
 		return nil, nil // it is not a record
 	}
+	if tokens := strings.Split(m.Subject, "."); err == nil && len(tokens) == 4 { // the servers hold users to subjects
+		p.Actor = NameOf(tokens[2])
+	}
 	return p, err
+}
+
+// SubjectToken is a name as one token of a subject: ann@example.com is ann@example%2Ecom. NameOf returns the name.
+func SubjectToken(name string) string { return strings.ReplaceAll(url.PathEscape(name), ".", "%2E") }
+
+// NameOf is the name that a token of a subject stands for.
+func NameOf(token string) string {
+	if name, err := url.PathUnescape(token); err == nil {
+		return name
+	}
+	return token
 }
 
 // from is how many requests a queue has from a sequence on, and when the first was stored.
