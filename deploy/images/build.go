@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
 	"os"
@@ -19,10 +20,6 @@ func architectures() []string { return slices.Sorted(maps.Keys(baselines)) }
 
 // compile builds every program from source into dir. The result depends only on the source and Go's version.
 func (o *buildOrder) compile(dir, arch string) error {
-	level, ok := baselines[arch]
-	if !ok {
-		return fmt.Errorf("architecture %q is not one of %q", arch, architectures())
-	}
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return err
@@ -33,12 +30,24 @@ func (o *buildOrder) compile(dir, arch string) error {
 	for _, program := range programs {
 		args = append(args, "./cmd/"+program)
 	}
+	_, err = o.goTool(arch, args...)
+	return err
+}
+
+// goTool runs the go command in the source, for an architecture, whatever the builder's environment says.
+func (o *buildOrder) goTool(arch string, args ...string) ([]byte, error) {
+	level, ok := baselines[arch]
+	if !ok {
+		return nil, fmt.Errorf("architecture %q is not one of %q", arch, architectures())
+	}
+	var said bytes.Buffer
 	cmd := exec.Command("go", args...) //nolint:gosec // all arguments are ours
-	cmd.Dir = o.source
+	cmd.Dir, cmd.Stderr = o.source, &said
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch, level,
 		"GOFLAGS=", "GOWORK=off", "GOEXPERIMENT=", "GOFIPS140=off")
-	if output, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("go build for %s in %s: %w\n%s", arch, o.source, err, output)
+	output, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("go %s for %s in %s: %w\n%s", args[0], arch, o.source, err, &said)
 	}
-	return nil
+	return output, nil
 }

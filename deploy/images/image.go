@@ -36,8 +36,8 @@ type image struct {
 	unpacked int64
 }
 
-// pack makes an image that contains a static binary and no other program.
-func pack(tag, binary string, labels map[string]string, created time.Time) (image, error) {
+// pack makes an image that contains a static binary and no other program, with the licences of what it links.
+func pack(tag, binary string, notice []byte, labels map[string]string, created time.Time) (image, error) {
 	ref, err := name.NewTag(tag)
 	if err != nil {
 		return image{}, err
@@ -50,7 +50,7 @@ func pack(tag, binary string, labels map[string]string, created time.Time) (imag
 	if err != nil {
 		return image{}, err
 	}
-	content, unpacked, err := files(filepath.Base(binary), program)
+	content, unpacked, err := files(filepath.Base(binary), program, notice)
 	if err != nil {
 		return image{}, err
 	}
@@ -99,7 +99,7 @@ func architecture(binary string) (string, error) {
 
 // files is the contents of an image as a tar: owned by root, writable by nobody else, and with a fixed time, so that a layer
 // changes only when its contents do.
-func files(program string, text []byte) (_ []byte, size int64, err error) {
+func files(program string, text, notice []byte) (_ []byte, size int64, err error) {
 	certificates, err := certificates()
 	if err != nil {
 		return nil, 0, err
@@ -117,6 +117,7 @@ func files(program string, text []byte) (_ []byte, size int64, err error) {
 		add(tar.Header{Typeflag: tar.TypeDir, Name: dir, Mode: 0o755}, nil)
 	}
 	add(tar.Header{Typeflag: tar.TypeReg, Name: roots, Mode: 0o644}, certificates)
+	add(tar.Header{Typeflag: tar.TypeReg, Name: "NOTICE", Mode: 0o644}, notice)
 	add(tar.Header{Typeflag: tar.TypeReg, Name: program, Mode: 0o755}, text)
 	return archive.Bytes(), size, errors.Join(err, w.Close())
 }

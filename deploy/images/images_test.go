@@ -72,7 +72,7 @@ func TestImagesContainTheProgramAndNothingElse(t *testing.T) {
 			}
 
 			in := contents(t, img)
-			if diff := cmp.Diff([]string{"etc/", "etc/ssl/", "etc/ssl/certs/", roots, program}, in.names); diff != "" {
+			if diff := cmp.Diff([]string{"etc/", "etc/ssl/", "etc/ssl/certs/", roots, "NOTICE", program}, in.names); diff != "" {
 				t.Errorf("%s: its contents (-want +got):\n%s", path, diff)
 			}
 			for _, header := range in.headers {
@@ -111,6 +111,12 @@ func TestImagesContainTheProgramAndNothingElse(t *testing.T) {
 			for _, segment := range file.Progs {
 				if segment.Type == elf.PT_INTERP || segment.Type == elf.PT_DYNAMIC {
 					t.Errorf("%s: the program is not static, it has a segment %s", path, segment.Type)
+				}
+			}
+			for _, text := range []string{"\nstdlib (LICENSE)\n", "github.com/nats-io/nats.go (LICENSE)\n", "Copyright 2009 The Go Authors.",
+				"Apache License", "github.com/rs/zerolog (LICENSE)\n", "Mozilla Public License 2.0"} {
+				if !bytes.Contains(in.text["NOTICE"], []byte(text)) {
+					t.Errorf("%s: its NOTICE does not contain %q", path, text)
 				}
 			}
 			if n := usable(t, in.text[roots]); n < 100 {
@@ -220,7 +226,7 @@ func TestOtherProgramsArePackedWithTheirName(t *testing.T) {
 	for _, name := range []string{"nats:2.15.2", "localhost/pause:1", "example.com:5000/deep/er:v1"} {
 		dist := t.TempDir()
 		binary := static(t)
-		img, err := pack(name, binary, nil, time.Unix(0, 0))
+		img, err := pack(name, binary, nil, nil, time.Unix(0, 0))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -250,7 +256,7 @@ func TestABinaryThatCannotRunInAnImageIsRefused(t *testing.T) {
 		text:      "is not a Linux program",
 		"missing": "no such file",
 	} {
-		if _, err := pack("x:1", binary, nil, time.Unix(0, 0)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := pack("x:1", binary, nil, nil, time.Unix(0, 0)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", binary, err, want)
 		}
 	}
@@ -281,14 +287,37 @@ func TestEachProgramHasABillOfMaterials(t *testing.T) {
 			}
 			var bom struct {
 				SpecVersion string
-				Components  []struct{ Name, Version, Purl string }
+				Components  []struct {
+					Name, Version, Purl string
+					Licenses            []struct{ License struct{ ID string } }
+				}
+				Dependencies []struct {
+					Ref       string
+					DependsOn []string
+				}
 			}
 			if err := json.Unmarshal(text, &bom); err != nil {
 				t.Fatal(err)
 			}
-			versions := map[string]string{}
+			versions, needs, needed := map[string]string{}, map[string][]string{}, map[string]bool{}
+			for _, d := range bom.Dependencies {
+				needs[d.Ref] = d.DependsOn
+				for _, ref := range d.DependsOn {
+					needed[ref] = true
+				}
+			}
+			const client = "pkg:golang/github.com/nats-io/nats.go@"
+			if !slices.ContainsFunc(needs[program], func(ref string) bool { return strings.HasPrefix(ref, client) }) {
+				t.Errorf("%s %s: needs %q, and not nats.go", program, arch, needs[program])
+			}
 			for _, c := range bom.Components {
 				versions[c.Name] = c.Version
+				if len(c.Licenses) == 0 || c.Licenses[0].License.ID == "" {
+					t.Errorf("%s %s: %s has no licence", program, arch, c.Name)
+				}
+				if _, listed := needs[c.Purl]; !listed || !needed[c.Purl] {
+					t.Errorf("%s %s: nothing says what %s needs, or what needs it", program, arch, c.Name)
+				}
 				if want := "pkg:golang/" + c.Name + "@" + c.Version; c.Purl != want || c.Version == "" {
 					t.Errorf("%s %s: %s is named %q, want %q", program, arch, c.Name, c.Purl, want)
 				}

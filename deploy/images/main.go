@@ -2,10 +2,10 @@
 // no container tool, no registry and no root:
 //
 //	go build for each architecture
-//	    └─► one layer: the program, CA certificates
+//	    └─► one layer: the program, CA certificates, the licences of what it links
 //	            ├─► dist/<program>-<arch>.tar   docker-archive, to load
 //	            ├─► dist/<program>/             OCI layout of all architectures, to push
-//	            └─► dist/<program>-<arch>.cdx.json   what is linked into it (CycloneDX)
+//	            └─► dist/<program>-<arch>.cdx.json   what is linked into it, with licences (CycloneDX)
 //
 // The same source, version and Go always give the same bytes.
 package main
@@ -126,11 +126,11 @@ func (o *buildOrder) run(out io.Writer) (err error) {
 		return err
 	}
 	for _, other := range o.others {
-		if _, err := o.pack(other.name, other.binary, nil, out); err != nil {
+		if _, err := o.pack(other.name, other.binary, nil, nil, out); err != nil {
 			return err
 		}
 	}
-	binaries := map[string][]string{} // by program
+	binaries, notices := map[string][]string{}, map[string][]byte{} // by program, and by binary
 	for _, arch := range o.archs {
 		fmt.Fprintf(out, "building for %s\n", arch)
 		dir := filepath.Join(scratch, arch)
@@ -139,9 +139,14 @@ func (o *buildOrder) run(out io.Writer) (err error) {
 		}
 		for _, program := range programs {
 			binary := filepath.Join(dir, program)
-			if err := o.writeSBOM(program, arch, binary); err != nil {
+			modules, err := o.linked(program, arch)
+			if err != nil {
 				return err
 			}
+			if err := o.writeSBOM(program, arch, binary, modules); err != nil {
+				return err
+			}
+			notices[binary] = notice(modules)
 			binaries[program] = append(binaries[program], binary)
 		}
 	}
@@ -149,7 +154,7 @@ func (o *buildOrder) run(out io.Writer) (err error) {
 		labels := o.labels(program)
 		var all []image
 		for _, binary := range binaries[program] {
-			img, err := o.pack("localhost/errand/"+program+":"+o.version, binary, labels, out)
+			img, err := o.pack("localhost/errand/"+program+":"+o.version, binary, notices[binary], labels, out)
 			if err != nil {
 				return err
 			}
@@ -163,8 +168,8 @@ func (o *buildOrder) run(out io.Writer) (err error) {
 }
 
 // pack makes an image and writes its archive.
-func (o *buildOrder) pack(tag, binary string, labels map[string]string, out io.Writer) (image, error) {
-	img, err := pack(tag, binary, labels, o.created)
+func (o *buildOrder) pack(tag, binary string, notice []byte, labels map[string]string, out io.Writer) (image, error) {
+	img, err := pack(tag, binary, notice, labels, o.created)
 	if err == nil {
 		err = img.archive(o.out, out)
 	}

@@ -4,16 +4,18 @@ import (
 	"bytes"
 	"debug/buildinfo"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	cdx "github.com/CycloneDX/cyclonedx-go"
 )
 
 // writeSBOM writes the software bill of materials of a program for one architecture, CycloneDX 1.6 as JSON: the modules and
-// the Go that the binary lists. The same binary always has the same bytes.
-func (o *buildOrder) writeSBOM(program, arch, binary string) error {
+// the Go that the binary lists, their licences, and which needs which. The same binary always has the same bytes.
+func (o *buildOrder) writeSBOM(program, arch, binary string, modules map[string]*module) error {
 	info, err := buildinfo.ReadFile(binary)
 	if err != nil {
 		return err
@@ -23,12 +25,30 @@ func (o *buildOrder) writeSBOM(program, arch, binary string) error {
 		Component: &cdx.Component{Type: cdx.ComponentTypeApplication, Name: program, Version: o.version, BOMRef: program}}
 	components := []cdx.Component{library("stdlib", info.GoVersion[len("go"):], "")}
 	for _, module := range info.Deps {
-		for module.Replace != nil {
-			module = module.Replace
-		}
 		components = append(components, library(module.Path, module.Version, module.Sum))
 	}
+	refs := map[string]string{"": program}
+	for i, c := range components {
+		refs[c.Name] = c.BOMRef
+		if modules[c.Name] == nil {
+			return fmt.Errorf("%s links %s, which go list does not name", program, c.Name)
+		}
+		licences := cdx.Licenses{}
+		for _, id := range slices.Sorted(maps.Keys(modules[c.Name].licences)) {
+			licences = append(licences, cdx.LicenseChoice{License: &cdx.License{ID: id}})
+		}
+		components[i].Licenses = &licences
+	}
 	bom.Components = &components
+	var relations []cdx.Dependency
+	for _, name := range slices.Sorted(maps.Keys(modules)) {
+		needs := []string{}
+		for _, needed := range slices.Sorted(maps.Keys(modules[name].needs)) {
+			needs = append(needs, refs[needed])
+		}
+		relations = append(relations, cdx.Dependency{Ref: refs[name], Dependencies: &needs})
+	}
+	bom.Dependencies = &relations
 	var text bytes.Buffer
 	if err := cdx.NewBOMEncoder(&text, cdx.BOMFileFormatJSON).SetPretty(true).EncodeVersion(bom, cdx.SpecVersion1_6); err != nil {
 		return fmt.Errorf("write the bill of materials of %s: %w", program, err)

@@ -51,7 +51,8 @@ func TestAGatewayTakesTheIngressesPlace(t *testing.T) {
 			t.Errorf("%s: the route is for %v%s, the Ingress for %s%s", name, r.Hostnames, path, rule.Host, rule.HTTP.Paths[0].Path)
 		}
 		to := r.Rules[0].BackendRefs[0]
-		if service := find(s.services, rule.HTTP.Paths[0].Backend.Service.Name); to.Name != service.Name || to.Port != service.Spec.Ports[0].Port {
+		service := find(s.services, rule.HTTP.Paths[0].Backend.Service.Name)
+		if to.Name != service.Name || to.Port != service.Spec.Ports[0].Port {
 			t.Errorf("%s: the route leads to %v, which is not the Ingress's Service", name, to)
 		}
 		from := find(s.policies, c.policy).Spec.Ingress[0].From

@@ -9,9 +9,9 @@ import (
 	"github.com/yannh/kubeconform/pkg/validator"
 )
 
-// schemas has the kinds that the manifests use, of Kubernetes 1.36, KEDA 2.21, the Prometheus operator 0.85 and the
-// Gateway API 1.4, without descriptions. For newer ones, take the files of these names, in their strict form, from the collections that kubeconform uses:
-// github.com/yannh/kubernetes-json-schema and github.com/datreeio/CRDs-catalog.
+// schemas has the kinds that the manifests use, of Kubernetes 1.36, KEDA 2.21, the Prometheus operator 0.85 and the Gateway API 1.4,
+// without descriptions. For newer ones, take the files of these names, in their strict form, from the collections that kubeconform
+// uses: github.com/yannh/kubernetes-json-schema and github.com/datreeio/CRDs-catalog.
 var schemas = sync.OnceValues(func() (validator.Validator, error) {
 	return validator.New([]string{"schemas/{{.ResourceKind}}{{.KindSuffix}}.json"}, validator.Opts{Strict: true})
 })
