@@ -56,7 +56,7 @@ var ProblemKinds = []ProblemKind{
 	{"nobody_ready", Critical, atProgram, "%s on %s: %s", []string{"ErrandNobodyReady", "ErrandStreamRefuses"}, ""},
 	{"not_ready", Warning, atProgram, "%s on %s: %s", []string{"ErrandNotReady"}, ""},
 	{"queue_full", Critical, atNATS, "%s has %d%% of its maximum size: new requests are refused", []string{"ErrandQueueRefuses"}, ""},
-	{"paused", Info, atQueue, "%s is paused until %s%s", nil, "a person paused it, for as long as they chose"},
+	{"paused", Info, atQueue, "%s is paused until %s%s", []string{"ErrandPaused"}, ""},
 	{"backlog", Warning, atQueue, "%s: %d waiting for a worker, the oldest for %s", []string{"ErrandBacklog"}, ""},
 	{"failing", Warning, atRequests, "%s: %d of %d failed in the last %s", []string{"ErrandFailing"}, ""},
 	{"uncertain", Warning, atRequests, "%s: %d ended uncertain in the last hour and still are", []string{"ErrandUncertain"}, ""},
