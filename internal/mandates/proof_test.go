@@ -23,6 +23,7 @@ import (
 type service struct {
 	mu      sync.Mutex
 	zone    *time.Location
+	ahead   time.Duration // of its clock
 	records []record
 	reads   []string // the order numbers that were asked for
 }
@@ -41,7 +42,7 @@ func (s *service) RoundTrip(r *http.Request) (*http.Response, error) {
 	for _, r := range s.records {
 		if order == "" || order == r.order {
 			shown = append(shown, fmt.Sprintf(`{"order_number":%q,"transaction_type":%q,"created_at":%q}`, r.order, r.kind,
-				r.made.In(s.zone).Format(time.DateTime)))
+				r.made.Add(s.ahead).In(s.zone).Format(time.DateTime)))
 		}
 	}
 	body := `{"data":[` + strings.Join(shown, ",") + `]}`
@@ -145,6 +146,34 @@ func TestACallWasNotTakenOnProofAlone(t *testing.T) {
 			}
 			if found.Early != (c.flaw == "not show it yet") {
 				t.Errorf("%s: it is too early %t", c.what, found.Early)
+			}
+		})
+	}
+}
+
+// A record that is older than the call is no proof because the service's clock is wrong.
+func TestAServiceWhoseClockIsWrongProvesNoMore(t *testing.T) {
+	for _, ahead := range []time.Duration{2 * time.Minute, -2 * time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			s, e := &service{ahead: ahead}, &enrolled{}
+			l := list(t, s, e)
+			e.succeed(s)
+			time.Sleep(time.Hour)
+			s.made("DD 2")
+			time.Sleep(time.Minute)
+			ended := time.Now()
+			time.Sleep(20 * time.Second)
+			found, err := l.Prove(t.Context(), Call{Order: "DD 1", Ended: ended, Answered: true})
+			if err != nil || found.Proof() != Nothing || !found.Early {
+				t.Errorf("ahead by %v: got proof %d, %q, %v", ahead, found.Proof(), found.Flaw, err)
+			}
+			began := time.Now()
+			time.Sleep(time.Second)
+			s.made("DD 1")
+			time.Sleep(time.Hour)
+			found, err = l.Prove(t.Context(), Call{Order: "DD 1", Began: began, Ended: began.Add(2 * time.Second)})
+			if err != nil || found.Proof() != Listed {
+				t.Errorf("ahead by %v: its own record is taken for an older one: %q, %v", ahead, found.Flaw, err)
 			}
 		})
 	}

@@ -25,6 +25,7 @@ type Times struct {
 
 	mu      sync.Mutex
 	learned *time.Location // nil until it is known
+	wrong   time.Duration  // by how much the list's clock may be wrong
 	again   time.Time      // when to learn it again
 }
 
@@ -50,7 +51,7 @@ func (t *Times) after(text string, limit time.Time) bool {
 func (t *Times) read(text string) (at time.Time, slack time.Duration, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	zone, slack := t.learned, retry.Margin
+	zone, slack := t.learned, retry.Margin+t.wrong
 	if zone == nil {
 		zone, slack = t.Zone, unknownOffset
 	}
@@ -85,7 +86,7 @@ func (t *Times) Learn(ctx context.Context) {
 	if !t.due() {
 		return
 	}
-	offset, at, ok := t.offset(ctx)
+	offset, wrong, at, ok := t.offset(ctx)
 	if !ok {
 		return
 	}
@@ -95,7 +96,7 @@ func (t *Times) Learn(ctx context.Context) {
 	}
 	t.mu.Lock()
 	before := t.learned
-	t.learned, t.again = learned, time.Now().Add(retry.LearnedOffset)
+	t.learned, t.wrong, t.again = learned, wrong, time.Now().Add(retry.LearnedOffset)
 	t.mu.Unlock()
 	if why := t.Differs(); why != "" && (before == nil || before.String() != learned.String()) {
 		t.Logger.Warn().Msg(why)
@@ -114,35 +115,34 @@ func (t *Times) due() bool {
 	return true
 }
 
-// offset compares the time of the newest success, between the announcement of its call and its outcome, with its record's.
-func (t *Times) offset(ctx context.Context) (offset time.Duration, at time.Time, ok bool) {
+// offset compares the time of the newest success, between the announcement of its call and its outcome, with its record's. wrong is
+// what then remains.
+func (t *Times) offset(ctx context.Context) (offset, wrong time.Duration, at time.Time, ok bool) {
 	last, err := t.Last(ctx, messages.Enroll, messages.Enroll.Subject(messages.Succeeded, "*"))
 	var succeeded messages.EnrollSucceeded
 	if err != nil || last.Sequence == 0 || messages.DecodeEvent(last.Body, &succeeded) != nil || succeeded.OrderNumber == "" {
-		return 0, at, false
+		return 0, 0, at, false
 	}
 	started, err := t.Last(ctx, messages.Enroll, messages.Enroll.Subject(messages.Started, messages.ParseSubject(last.Subject).ID))
 	if err != nil || started.Sequence == 0 {
-		return 0, at, false
+		return 0, 0, at, false
 	}
 	found, err := Read(ctx, nil, t.Client, t.Policy, mandate.Filter{OrderNumber: succeeded.OrderNumber}, 1)
 	if err != nil {
-		return 0, at, false
-	}
-	near := func(made, event time.Time, offset time.Duration) bool {
-		return (made.Sub(event) - offset).Abs() <= sameTime
+		return 0, 0, at, false
 	}
 	for _, record := range found.Records {
 		r := ReadRecord(record)
 		made, err := time.Parse(time.DateTime, r.CreatedAt)
 		by := made.Sub(last.At).Round(quarter)
-		if err != nil || r.Deduction() || by < -12*time.Hour || by > 14*time.Hour || !near(made, last.At, by) || !near(made, started.At, by) {
+		rest := max((made.Sub(last.At) - by).Abs(), (made.Sub(started.At) - by).Abs())
+		if err != nil || r.Deduction() || by < -12*time.Hour || by > 14*time.Hour || rest > sameTime {
 			continue
 		}
 		if ok && by != offset { // of several it is not known which is the call's
-			return 0, at, false
+			return 0, 0, at, false
 		}
-		offset, ok = by, true
+		offset, wrong, ok = by, max(wrong, rest), true
 	}
-	return offset, last.At, ok && !found.Cut
+	return offset, wrong, last.At, ok && !found.Cut
 }
