@@ -9,6 +9,7 @@ import (
 
 	"errand/pkg/clients"
 	"errand/pkg/clients/internal/scan"
+	"errand/pkg/messages"
 )
 
 // Enrollment is the document's enrollment request.
@@ -47,8 +48,9 @@ type Enrolled struct {
 }
 
 // Enroll creates an enrollment. It fills in portal_key and checksum if they are left out. The upstream's document does not show
-// the status of a success: any 2xx with a url is one. After a 2xx without url, or about another order_number, the fate is unknown.
-// The url may hold a portal key, which its payer sees anyway; one that holds another secret counts as missing.
+// the status of a success: any 2xx with a url is one. After a 2xx without url, or about another order_number, the fate is unknown;
+// the service may spell the same one otherwise. The url may hold a portal key, which its payer sees anyway; one that holds another
+// secret counts as missing.
 func (c *Client) Enroll(ctx context.Context, e Enrollment) (Enrolled, error) {
 	const operation = "enroll"
 	config := c.config.Load()
@@ -74,7 +76,7 @@ func (c *Client) Enroll(ctx context.Context, e Enrollment) (Enrolled, error) {
 	err = c.enroll.Exchange(ctx, call, func(status int, body []byte) clients.Reading {
 		enrolled.Body = body
 		url, order, ok := readEnrolled(body)
-		if ok && status/100 == 2 && !clients.Redacted(url) && (order == "" || order == strings.TrimSpace(e.OrderNumber)) {
+		if ok && status/100 == 2 && !clients.Redacted(url) && (order == "" || messages.SameOrder(order, e.OrderNumber)) {
 			enrolled.URL = url
 			return clients.Reading{Complete: true}
 		}

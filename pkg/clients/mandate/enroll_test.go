@@ -167,6 +167,8 @@ func TestAnAnswerAboutAnotherOrderNumberIsABadAnswer(t *testing.T) {
 	for order, want := range map[string]clients.Fate{
 		`"another"`: clients.Unknown, `"` + e.OrderNumber + `"`: clients.Success, `" ` + e.OrderNumber + ` "`: clients.Success,
 		`""`: clients.Success, `null`: clients.Success, `7`: clients.Success,
+		`"` + strings.ToLower(e.OrderNumber) + `"`: clients.Success, `"` + strings.ReplaceAll(e.OrderNumber, " ", "") + `"`: clients.Success,
+		`"` + e.OrderNumber + `1"`: clients.Unknown,
 	} {
 		f := newFake(t, 200, []byte(`{"url":"https://mandate.example.test/1","order_number":`+order+`}`))
 		if _, err := client(t, Config{URL: f.URL}).Enroll(t.Context(), e); clients.FateOf(err) != want {
