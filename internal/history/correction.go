@@ -9,7 +9,8 @@ import (
 
 // ConflictError means that the id already belongs to a request with other contents.
 type ConflictError struct {
-	ID string
+	ID    string
+	Older bool // it was the number of an earlier queue's
 	// failed is why that one failed, if it did without any effect, so that these contents may correct it.
 	failed *messages.Reason
 }

@@ -77,6 +77,9 @@ var ErrTooLarge = errors.New("history: the event is larger than the servers take
 // farthest is how far ahead a time in an event may lie: an upstream may ask for a day, and clocks are never a day apart.
 const farthest = 48 * time.Hour
 
+// serverClocks is more than the clocks of two servers differ by.
+const serverClocks = time.Minute
+
 // AlreadyDoneError means that the request already has its outcome.
 type AlreadyDoneError struct {
 	State    messages.State
@@ -108,6 +111,8 @@ type History struct {
 	ID          string    // request id; for batches messages.BatchID
 	Fingerprint string    // "" is never compared
 	Published   time.Time // when JetStream took the request in
+	// Numbered means that the id is the request's number in its queue, which begins at one when the queue is made again.
+	Numbered bool
 	// Corrects reports whether the request may be run now, and so may correct one that failed before; nil: it may not.
 	Corrects func(context.Context) (bool, error)
 	Trace    Trace
@@ -233,6 +238,8 @@ func (h *History) Read(ctx context.Context) (Prior, error) {
 	switch {
 	case p.State == messages.Reopened && p.Fingerprint == "": // nobody knows what is to be run
 		return Prior{}, h.corrupt(e)
+	case h.Numbered && e.At.Before(h.Published.Add(-serverClocks)):
+		return Prior{}, &ConflictError{ID: h.ID, Older: true}
 	case h.Fingerprint != "" && p.Fingerprint != "" && p.Fingerprint != h.Fingerprint:
 		conflict := &ConflictError{ID: h.ID}
 		if p.State == messages.Failed && !p.AfterUnknown {

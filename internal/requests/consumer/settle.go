@@ -84,10 +84,10 @@ func (c *Consumer[R]) answer(ctx context.Context, d *delivery[R]) (h *history.Hi
 		}
 	}
 	var ev messages.Event
-	why := c.refusal(d)
+	why, older := c.refusal(d), false
 	for i, id := range d.ids {
 		h = c.history(d, id)
-		valid := d.invalid == nil && i == 0
+		valid := d.invalid == nil && (i == 0 || older)
 		if h.ReopenedAt = d.reopened; valid && !d.redriven {
 			h.Corrects = func(ctx context.Context) (bool, error) { // unless another worker has reported it meanwhile
 				own, err := c.reported(ctx, d)
@@ -111,7 +111,7 @@ func (c *Consumer[R]) answer(ctx context.Context, d *delivery[R]) (h *history.Hi
 		if !ok {
 			break
 		}
-		why.ConflictsWith = conflict.ID
+		why.ConflictsWith, older = conflict.ID, conflict.Older && len(d.ids) == queueIDs // it chose no id
 	}
 	end, err = c.ending(ctx, h, ev, err)
 	return h, end, err

@@ -267,3 +267,20 @@ func TestAConflictIsReportedOnceWhateverTheOtherRequestBecameSince(t *testing.T)
 	}
 	h.eventsAre("own failed", "a1 failed")
 }
+
+// Requests without an id of their own are run, although the histories tell of an earlier queue's under their numbers.
+func TestARequestOfAQueueMadeAgainIsRun(t *testing.T) {
+	h := newHarness(t)
+	h.log.Put("mandate.enroll.succeeded.MANDATE_REQUESTS-1", []byte(`{"fingerprint":"`+h.open("", enrollment(nil), 1).digest+`"}`))
+	h.log.Put("mandate.enroll.failed.MANDATE_REQUESTS-2", []byte(`{"reason":"refused","fingerprint":"f"}`))
+	for n, delivery := range []uint64{1, 2} {
+		d := h.open("", enrollment(nil), delivery)
+		d.ids[0] = fmt.Sprint("MANDATE_REQUESTS-", n+1)
+		d.Published = d.Published.Add(time.Hour)
+		h.settle(t.Context(), d)
+		if len(h.handled) == 0 || h.name(h.handled[len(h.handled)-1]) != "own at its time" {
+			t.Errorf("request %d: handled %q", n+1, h.handled)
+		}
+	}
+	h.eventsAre("own succeeded", "own failed", "own at its time succeeded", "own at its time succeeded")
+}

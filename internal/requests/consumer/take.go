@@ -3,6 +3,7 @@ package consumer
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -296,7 +297,8 @@ func (c *Consumer[R]) decode(d *delivery[R]) (meta messages.Meta) {
 
 // history is the request's history under one of its ids.
 func (c *Consumer[R]) history(d *delivery[R], id string) *history.History {
-	return &history.History{Log: c.Log, Operation: c.op.Name, ID: id, Fingerprint: d.digest, Published: d.Published, Trace: trace(d.Request)}
+	return &history.History{Log: c.Log, Operation: c.op.Name, ID: id, Fingerprint: d.digest, Published: d.Published, Trace: trace(d.Request),
+		Numbered: !d.redriven && slices.Contains(d.ids[len(d.ids)-queueIDs:], id)}
 }
 
 // trace is the request's W3C trace context, if it has a plausible one.
