@@ -226,6 +226,31 @@ func TestProvisionOfWhatIsMissingChangesNothingElse(t *testing.T) {
 	}
 }
 
+// A server can put a queue ahead of what it never delivered.
+func TestProvisionHasQueuesDeliverWhatTheyHaveForgotten(t *testing.T) {
+	t.Parallel()
+	n, js := provisioned(t)
+	for range 5 {
+		if _, err := js.Publish(t.Context(), "mandate.enroll.requested", []byte("{}")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	q := bus.EnrollQueue
+	if _, err := js.ResetConsumerToSequence(t.Context(), q.Stream, q.Name, 6); err != nil {
+		t.Fatal(err)
+	}
+	repair := []string{"provision", "--nats-url", n.URL, "--missing", "--repair"}
+	want := "~ consumer mandate-enroll\n    Forgotten: 5 -> 0\n\nupdated consumer mandate-enroll\n"
+	for _, want := range []string{want, "nothing to change\n"} {
+		if out := errand(t, "", repair...); out != want {
+			t.Errorf("it says %q, want %q", out, want)
+		}
+	}
+	if c, err := js.Consumer(t.Context(), q.Stream, q.Name); err != nil || c.CachedInfo().NumPending != 5 {
+		t.Errorf("it will deliver %+v, %v, want 5", c, err)
+	}
+}
+
 // A history that is made again knows nothing of what was run before: provision says so.
 func TestProvisionSaysWhenAHistoryIsMadeAgain(t *testing.T) {
 	t.Parallel()

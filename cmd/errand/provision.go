@@ -30,6 +30,7 @@ type provision struct {
 	Users []string `env:"PROVISION_USERS" placeholder:"NAME" help:"Further NATS users whose passwords are tried; see below."`
 
 	Missing bool `env:"PROVISION_MISSING" help:"Only create what is missing; change nothing that exists."`
+	Repair  bool `env:"PROVISION_REPAIR" help:"Also start queues over that have forgotten requests."`
 	consent `embed:"" envprefix:"PROVISION_"`
 }
 
@@ -49,6 +50,7 @@ Examples:
     errand provision --dry-run
     errand provision
     errand provision --missing                # what exists stays as it is
+    errand provision --missing --repair       # and queues deliver what they have forgotten
     errand provision --replicas 3 --max-age 2160h --yes
     errand provision --max-bytes 20G
     errand provision --max-bytes 2G,MANDATE_EVENTS=30G,MAIL_DELIVERIES=none
@@ -83,6 +85,13 @@ func (p *provision) Run(ctx context.Context, c console) error {
 	plan = append(plan, feeds...)
 	if p.Missing {
 		plan = onlyMissing(c, plan)
+	}
+	if p.Repair {
+		repairs, err := bus.PlanRepairs(ctx, b.js)
+		if err != nil {
+			return b.unanswered(err)
+		}
+		plan = append(plan, repairs...)
 	}
 	for _, name := range bus.WithoutHistory(plan) {
 		fmt.Fprintln(c.out, c.paint(yellow,

@@ -66,6 +66,11 @@ func (r *runtime) problem(ctx context.Context, queues []bus.Queue, streams []str
 	defer done()
 	found, err := bus.Check(ctx, r.js, queues, streams...)
 	r.note(found, queues)
+	if err == nil {
+		r.heal(ctx, found, queues)
+	} else {
+		clear(r.strandings)
+	}
 	if missing := r.rights.fault(); missing != "" { // first: what follows comes and goes with it
 		return missing
 	}
@@ -97,7 +102,7 @@ func pausesOf(found map[string]jetstream.Consumer, queues []bus.Queue) string {
 	for _, q := range queues {
 		if c := found[q.Name]; c != nil && c.CachedInfo().Paused {
 			until := time.Now().Add(c.CachedInfo().PauseRemaining)
-			lines = append(lines, fmt.Sprintf("%s is paused until %s", strings.TrimSuffix(q.Filter, ".requested"), until.UTC().Format(time.RFC3339)))
+			lines = append(lines, fmt.Sprintf("%s is paused until %s", q.Operation(), until.UTC().Format(time.RFC3339)))
 		}
 	}
 	return strings.Join(lines, "\n")

@@ -1,7 +1,6 @@
 package programs
 
 import (
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -75,7 +74,7 @@ func (w workers) busyRatio() float64 {
 func (m *metrics) ofRequests(workers workers, operations ...messages.Operation) {
 	m.requests.begin(operations)
 	m.registry.MustRegister(m.requests.all()...)
-	m.registry.MustRegister(m.queues.pending, m.queues.ackPending, m.queues.paused)
+	m.registry.MustRegister(m.queues.pending, m.queues.ackPending, m.queues.paused, m.queues.stranded)
 	m.gauge("errand_requests_in_flight", "Requests in flight.", nil, func() float64 { return float64(workers.inFlight()) })
 	m.gauge("errand_busy_ratio", "Share of the workers, 0 to 1, that are in an upstream call; without those that wait for a retry and "+
 		"those whose call has taken a third of UPSTREAM_TIMEOUT. Scale by this.", nil, workers.busyRatio)
@@ -162,7 +161,7 @@ func oneIf(condition bool) float64 {
 }
 
 // queueMetrics are what the servers report about a program's queues.
-type queueMetrics struct{ pending, ackPending, paused *prometheus.GaugeVec }
+type queueMetrics struct{ pending, ackPending, paused, stranded *prometheus.GaugeVec }
 
 func newQueueMetrics() *queueMetrics {
 	return &queueMetrics{
@@ -171,6 +170,8 @@ func newQueueMetrics() *queueMetrics {
 		ackPending: gauges("operation", "errand_queue_ack_pending",
 			"Requests of the queue that are in flight or deferred, by operation; every replica reports the same."),
 		paused: gauges("operation", "errand_queue_paused", "1 while a queue is paused, by operation; every replica reports the same."),
+		stranded: gauges("operation", "errand_queue_stranded",
+			"Requests in a queue that its consumer has forgotten for two minutes, by operation; every replica reports the same."),
 	}
 }
 
@@ -181,14 +182,15 @@ func gauges(label, name, help string) *prometheus.GaugeVec {
 // set stores what the servers just reported; found is nil if they did not answer.
 func (m *queueMetrics) set(found map[string]jetstream.Consumer, of []bus.Queue) {
 	if found == nil {
-		reset(m.pending, m.ackPending, m.paused)
+		reset(m.pending, m.ackPending, m.paused, m.stranded)
 		return
 	}
 	for _, q := range of {
-		op, info := strings.TrimSuffix(q.Filter, ".requested"), found[q.Name].CachedInfo()
+		op, info := string(q.Operation()), found[q.Name].CachedInfo()
 		m.pending.WithLabelValues(op).Set(float64(info.NumPending))
 		m.ackPending.WithLabelValues(op).Set(float64(info.NumAckPending))
 		m.paused.WithLabelValues(op).Set(oneIf(info.Paused))
+		m.stranded.WithLabelValues(op) // 0 until heal finds some
 	}
 }
 

@@ -40,6 +40,8 @@ type natsCheck struct {
 	onDemand bool         // the program works only when it is called, which nobody does while it is not ready
 	keptFor  atomic.Int64 // how long events are kept, a time.Duration; 0 for ever
 	newer    atomic.Bool  // newer programs are being rolled out, see bus.Found
+
+	strandings map[string]stranding // by queue
 }
 
 func (n *natsCheck) kept() time.Duration { return time.Duration(n.keptFor.Load()) }
@@ -86,6 +88,7 @@ func (c *Common) start(ctx context.Context, name, upstream string) (*runtime, er
 // open logs what starts, starts the admin server and connects; it does not wait for NATS.
 func (b *Base) open(name, upstream string) (*runtime, error) {
 	r := &runtime{name: name, started: time.Now(), log: b.logger().With().Str("program", name).Logger(), metrics: newMetrics()}
+	r.strandings = map[string]stranding{}
 	r.logStart(b.NATS.Servers(), upstream)
 	for _, doubt := range b.doubts {
 		r.log.Warn().Str("variable", doubt.variable).Str("meant", doubt.meant).

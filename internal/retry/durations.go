@@ -28,6 +28,8 @@ const (
 	Election        = 30 * time.Second       // how long a cluster may lack a leader; a server just started counts as offline for 10 s more
 	Ping            = 20 * time.Second       // how often a quiet server is asked for a sign of life: a dead one shows within a minute
 	NATSCheck       = 5 * time.Second        // the pause between two checks of what a program needs of NATS, and the timeout of one
+	Stranded        = 2 * time.Minute        // for how long a queue's consumer must seem to have forgotten requests until that counts
+	StartOver       = time.Hour              // the pause before a queue is started over again that this did not help
 	RightsMissing   = 3 * time.Minute        // how long a refused permission counts as missing: longer than any wait until it is used again
 	FeedHeartbeat   = time.Second            // how often a reader learns that there is nothing new. Servers accept no other.
 	Follow          = 200 * time.Millisecond // the pause before a stream is read again

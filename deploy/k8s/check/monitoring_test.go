@@ -485,6 +485,11 @@ func TestAlertsSpeakWhenTheyShould(t *testing.T) {
 		{"ErrandPaused", "one operation is", []string{`errand_queue_paused{` + mandate + enroll + `} 1x30`,
 			`errand_queue_paused{` + mandate + `, operation="mandate.transactions"} 0x30`}, true},
 		{"ErrandPaused", "none is any longer", []string{`errand_queue_paused{` + mandate + enroll + `} 1x20 0x10`}, false},
+		{"ErrandStranded", "forgotten, and not started over", []string{`errand_queue_stranded{` + mandate + enroll + `} 5x30`}, true},
+		{"ErrandStranded", "the program started the queue over", []string{`errand_queue_stranded{` + mandate + enroll + `} 0x25 5 5 0 0 0`},
+			false},
+		{"ErrandStranded", "a person paused the queue", []string{`errand_queue_stranded{` + mandate + enroll + `} 5x30`,
+			`errand_queue_paused{` + mandate + enroll + `} 1x30`}, false},
 		{"ErrandFailing", "one wrong request, and nothing else", []string{`errand_requests_total{` + mandate + enroll +
 			`, outcome="failed"} 0x28 1 1`, `errand_requests_total{` + mandate + enroll + `, outcome="succeeded"} 0x30`}, false},
 		{"ErrandFailing", "four wrong requests, and nothing else", []string{`errand_requests_total{` + mandate + enroll +

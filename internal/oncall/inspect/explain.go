@@ -23,6 +23,9 @@ func why(o *Open, q Queue, programs []bus.ProgramStatus, now time.Time) string {
 		}
 		return "its worker is gone; another takes it over"
 	}
+	if q.Stranded > 0 && o.Place == 0 && (o.Next == nil || now.After(o.Next.Time)) {
+		return "its queue has forgotten it: errand provision --repair"
+	}
 	if q.PausedUntil != nil {
 		return "its queue is paused" + q.Pause.String()
 	}
@@ -126,7 +129,7 @@ func (r Reader) Stuck(ctx context.Context, before time.Time, limit int, now time
 		if err != nil {
 			return s, err
 		}
-		n := q.Untaken + uint64(q.Taken)
+		n := q.Untaken + uint64(q.Taken+q.Stranded)
 		if s.Total += n; n == 0 {
 			continue
 		}

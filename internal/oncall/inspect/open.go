@@ -14,14 +14,16 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"errand/internal/bus"
+	"errand/internal/retry"
 	"errand/pkg/messages"
 )
 
 // Queue is what waits for an operation.
 type Queue struct {
 	Operation   messages.Operation `json:"operation"`
-	Untaken     uint64             `json:"untaken"` // no program had them yet
-	Taken       int                `json:"taken"`   // in flight, or deferred
+	Untaken     uint64             `json:"untaken"`  // no program had them yet
+	Taken       int                `json:"taken"`    // in flight, or deferred
+	Stranded    int                `json:"stranded"` // forgotten by the servers: no program will have them
 	Oldest      *messages.Time     `json:"oldest,omitempty"`
 	FirstFree   *messages.Time     `json:"oldest_untaken,omitempty"`
 	Pulls       int                `json:"pulls"` // of programs that wait for a request
@@ -45,6 +47,9 @@ func (r Reader) Queue(ctx context.Context, op messages.Operation, now time.Time)
 	}
 	if _, q.Oldest, err = r.from(ctx, of, 1); err == nil { // the consumer learns later of what is stored
 		q.Untaken, q.FirstFree, err = r.from(ctx, of, q.delivered+1)
+	}
+	if err == nil && q.Oldest != nil && now.Sub(q.Oldest.Time) >= retry.Stranded {
+		q.Stranded, err = bus.Stranded(ctx, r.JS, of)
 	}
 	if err == nil && q.PausedUntil != nil {
 		q.Pause, err = r.pause(ctx, of)

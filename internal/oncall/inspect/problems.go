@@ -56,6 +56,8 @@ var ProblemKinds = []ProblemKind{
 	{"nobody_ready", Critical, atProgram, "%s on %s: %s", []string{"ErrandNobodyReady", "ErrandStreamRefuses"}, ""},
 	{"not_ready", Warning, atProgram, "%s on %s: %s", []string{"ErrandNotReady"}, ""},
 	{"queue_full", Critical, atNATS, "%s has %d%% of its maximum size: new requests are refused", []string{"ErrandQueueRefuses"}, ""},
+	{"stranded", Critical, atQueue, "%s: the queue has forgotten %d of its requests, which nobody will run: errand provision --repair",
+		[]string{"ErrandStranded"}, ""},
 	{"paused", Info, atQueue, "%s is paused until %s%s", []string{"ErrandPaused"}, ""},
 	{"backlog", Warning, atQueue, "%s: %d waiting for a worker, the oldest for %s", []string{"ErrandBacklog"}, ""},
 	{"failing", Warning, atRequests, "%s: %d of %d failed in the last %s", []string{"ErrandFailing"}, ""},
@@ -170,6 +172,9 @@ func (p *problems) queues(s Status) {
 	for _, q := range s.Queues {
 		if q.PausedUntil != nil {
 			p.add("paused", q.Operation, q.PausedUntil.In(p.now.Location()).Format(time.DateTime), q.Pause)
+		}
+		if q.Stranded > 0 {
+			p.add("stranded", q.Operation, q.Stranded)
 		}
 		if q.FirstFree != nil && p.since(q.FirstFree) > longWait {
 			p.add("backlog", q.Operation, q.Untaken, Span(p.since(q.FirstFree)))

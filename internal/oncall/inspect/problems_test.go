@@ -46,6 +46,8 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 			"duplicates: the transaction list has two applications for r2: its payer may be enrolled twice", "noted: mandate-consumer: it is UTC"}},
 		{func(s *Status) { *s.Queues[0].FirstFree = ago(16 * time.Minute) },
 			[]string{"backlog: mandate.enroll: 3 waiting for a worker, the oldest for 16m"}},
+		{func(s *Status) { s.Queues[0].Stranded = 5 },
+			[]string{"stranded: mandate.enroll: the queue has forgotten 5 of its requests, which nobody will run: errand provision --repair"}},
 		{func(s *Status) { until := ago(-time.Hour); s.Queues[0].PausedUntil = &until },
 			[]string{"paused: mandate.enroll is paused until " + now.Add(time.Hour).Format(time.DateTime)}},
 		{func(s *Status) {

@@ -1,0 +1,87 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"errand/internal/retry"
+	"errand/pkg/messages"
+)
+
+// Operation is the operation whose requests the queue has.
+func (q Queue) Operation() messages.Operation { return messages.ParseSubject(q.Filter).Operation }
+
+// Forgotten reads how many of a queue's requests its consumer has neither in flight nor before it: a server's fault can put a
+// consumer ahead of messages that it never delivered. The counts are not of one instant. Each reading may be wrong by the requests
+// that come and end meanwhile, in either direction, so only what several readings agree on is forgotten.
+func Forgotten(ctx context.Context, js jetstream.JetStream, q Queue) (int, error) {
+	stream, err := js.Stream(ctx, q.Stream)
+	if err != nil {
+		return 0, err
+	}
+	before, err := stored(ctx, stream, q)
+	if err != nil {
+		return 0, err
+	}
+	consumer, err := js.Consumer(ctx, q.Stream, q.Name)
+	if err != nil {
+		return 0, err
+	}
+	after, err := stored(ctx, stream, q)
+	info := consumer.CachedInfo()
+	return max(min(before, after)-int(info.NumPending)-info.NumAckPending, 0), err
+}
+
+func stored(ctx context.Context, stream jetstream.Stream, q Queue) (int, error) {
+	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(q.Filter))
+	if err != nil {
+		return 0, err
+	}
+	return int(info.State.Subjects[q.Filter]), nil
+}
+
+// readings is how many readings Stranded takes.
+const readings = 5
+
+// Stranded is what several readings within a second agree on; it takes one where that finds nothing.
+func Stranded(ctx context.Context, js jetstream.JetStream, q Queue) (int, error) {
+	least := math.MaxInt
+	for range readings {
+		n, err := Forgotten(ctx, js, q)
+		if err != nil {
+			return 0, fmt.Errorf("queue %s: %w", q.Name, err)
+		}
+		least = min(least, n)
+		if least == 0 || !retry.Pause(ctx, retry.Follow) {
+			break
+		}
+	}
+	return least, nil
+}
+
+// StartOver has a queue deliver everything that its stream has. The queue stays as it is, with its configuration and pause, and
+// there is no moment without it. What is in flight is delivered a second time: the history lets no call be made twice.
+func StartOver(ctx context.Context, js jetstream.JetStream, q Queue) error {
+	_, err := js.ResetConsumerToSequence(ctx, q.Stream, q.Name, 1)
+	return err
+}
+
+// PlanRepairs starts the queues over that have forgotten requests.
+func PlanRepairs(ctx context.Context, js jetstream.JetStream) (plan []Change, err error) {
+	for _, q := range Queues() {
+		n, err := Stranded(ctx, js, q)
+		switch {
+		case errors.Is(err, jetstream.ErrConsumerNotFound), errors.Is(err, jetstream.ErrStreamNotFound): // a new one delivers all
+		case err != nil:
+			return nil, err
+		case n > 0:
+			plan = append(plan, Change{Kind: "consumer", Name: q.Name, Fields: []Field{{"Forgotten", show(n), show(0)}},
+				apply: patient(js, func(ctx context.Context) error { return StartOver(ctx, js, q) })})
+		}
+	}
+	return plan, nil
+}

@@ -1,0 +1,55 @@
+package programs
+
+import (
+	"context"
+	"time"
+
+	"errand/internal/bus"
+	"errand/internal/retry"
+)
+
+// stranding follows the readings of one queue; zero while they find nothing forgotten.
+type stranding struct {
+	since time.Time // of the first of the readings that found something
+	least int       // of them
+	next  time.Time // the queue is not started over before
+}
+
+// read adds a reading. It returns how many requests every reading found that was taken in retry.Stranded or longer.
+func (s *stranding) read(n int, now time.Time) int {
+	if n == 0 {
+		*s = stranding{}
+		return 0
+	}
+	if s.since.IsZero() {
+		s.since, s.least = now, n
+	}
+	s.least = min(s.least, n)
+	if now.Sub(s.since) < retry.Stranded {
+		return 0
+	}
+	return s.least
+}
+
+// heal looks for requests that the program's queues have forgotten, and starts such a queue over. Every replica may: what is
+// delivered twice is not run twice. Where the history may not know what was run, or a person paused the queue, a person decides.
+func (r *runtime) heal(ctx context.Context, found bus.Found, queues []bus.Queue) {
+	for _, q := range queues {
+		n, err := bus.Forgotten(ctx, r.js, q)
+		if err != nil { // it shows as a fault
+			delete(r.strandings, q.Name)
+			continue
+		}
+		s, now := r.strandings[q.Name], time.Now()
+		n = s.read(n, now)
+		r.metrics.queues.stranded.WithLabelValues(string(q.Operation())).Set(float64(n))
+		requests, events := found.Streams[q.Stream], found.Streams[bus.EventsOf(q.Operation())]
+		known := !requests.State.FirstTime.Before(events.Created) // a stream that was restored is as old as that
+		if n > 0 && known && !found.Queues[q.Name].CachedInfo().Paused && now.After(s.next) {
+			s.next = now.Add(retry.StartOver)
+			err := bus.StartOver(ctx, r.js, q)
+			r.log.Warn().Err(err).Str("op", string(q.Operation())).Int("requests", n).Msg("the queue had forgotten requests: it is started over")
+		}
+		r.strandings[q.Name] = s
+	}
+}
