@@ -13,20 +13,23 @@ import (
 const MaxPause = 7 * 24 * time.Hour
 
 // Pause has the queue of an operation give out nothing for a while: requests are taken in and
-// wait, what is in flight goes on. A queue that is paused already is paused until the new end.
-// It returns the end as the servers have it. Errors: as for Do; jetstream.ErrConsumerNotFound.
+// wait, what is in flight goes on. A queue that is paused already is paused until the new end, if that is later.
+// It returns the end as the servers have it. Errors: as for Do; jetstream.ErrConsumerNotFound; ErrNothingDone.
 func (p Person) Pause(ctx context.Context, op messages.Operation, how time.Duration, why string) (until time.Time, err error) {
 	q := bus.QueueOf(op)
 	if q.Name == "" || how <= 0 || how > MaxPause {
 		return until, fmt.Errorf("act: pause %q for %v: no such queue, or no such time", op, how)
 	}
 	until = time.Now().Add(how)
-	now, err := p.queue(ctx, q)
+	now, end, err := p.queue(ctx, q)
 	if err != nil {
 		return until, err
 	}
 	pause := Act{Verb: Pause, Operation: op, Target: q.Name, Why: why, Plan: now + "; pause it until " + at(until)}
 	_, err = p.Do(ctx, pause, func(ctx context.Context) (string, error) {
+		if end.After(until) { // somebody has a reason for it
+			return "", fmt.Errorf("%w: %s is %s, which is longer; to shorten it, resume the queue first", ErrNothingDone, op, now)
+		}
 		answer, err := p.JS.PauseConsumer(ctx, q.Stream, q.Name, until)
 		if err != nil {
 			return "", fmt.Errorf("nats: pause %s: %w", q.Name, err)
@@ -43,7 +46,7 @@ func (p Person) Pause(ctx context.Context, op messages.Operation, how time.Durat
 // Resume ends a pause. Errors: as for Do; ErrNothingDone when there is none.
 func (p Person) Resume(ctx context.Context, op messages.Operation, why string) error {
 	q := bus.QueueOf(op)
-	now, err := p.queue(ctx, q)
+	now, _, err := p.queue(ctx, q)
 	if err != nil {
 		return err
 	}
@@ -62,16 +65,17 @@ func (p Person) Resume(ctx context.Context, op messages.Operation, why string) e
 
 const notPaused = "not paused"
 
-// queue says whether a queue is paused.
-func (p Person) queue(ctx context.Context, q bus.Queue) (string, error) {
+// queue says whether a queue is paused, and until when.
+func (p Person) queue(ctx context.Context, q bus.Queue) (says string, until time.Time, err error) {
 	c, err := p.JS.Consumer(ctx, q.Stream, q.Name)
 	if err != nil {
-		return "", fmt.Errorf("queue %s: %w", q.Name, err)
+		return "", until, fmt.Errorf("queue %s: %w", q.Name, err)
 	}
 	if info := c.CachedInfo(); info.Paused {
-		return "paused until " + at(time.Now().Add(info.PauseRemaining)), nil
+		until = time.Now().Add(info.PauseRemaining)
+		return "paused until " + at(until), until, nil
 	}
-	return notPaused, nil
+	return notPaused, until, nil
 }
 
 func at(t time.Time) string { return t.UTC().Truncate(time.Second).Format(time.RFC3339) }

@@ -37,6 +37,9 @@ func TestAPausedQueueGivesNothingOutUntilItIsResumed(t *testing.T) {
 			t.Fatalf("paused %v for %v, %v, want an hour", paused(), left, err)
 		}
 	}
+	if _, err := p.Pause(t.Context(), messages.Enroll, time.Minute, "mine is short"); !errors.Is(err, act.ErrNothingDone) {
+		t.Errorf("shortened another's pause: %v, want %v", err, act.ErrNothingDone)
+	}
 	if _, err := p.JS.Publish(t.Context(), bus.EnrollQueue.Filter, []byte("{}")); err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +49,8 @@ func TestAPausedQueueGivesNothingOutUntilItIsResumed(t *testing.T) {
 	if err := p.Resume(t.Context(), messages.Enroll, "back"); err != nil || paused() {
 		t.Fatalf("after it was resumed: paused %v, %v", paused(), err)
 	}
-	want := []string{"resume ann@example.com mandate-enroll: back, done resumed", "pause ann@example.com mandate-enroll: moved, done",
+	want := []string{"resume ann@example.com mandate-enroll: back, done resumed",
+		"pause ann@example.com mandate-enroll: mine is short, not_done", "pause ann@example.com mandate-enroll: moved, done",
 		"pause ann@example.com mandate-enroll: moved, done",
 		"resume ann@example.com mandate-enroll: a mistake, not_done nothing was done: mandate.enroll is not paused"}
 	var got []string
