@@ -113,8 +113,9 @@ func keep(t *testing.T, nc *nats.Conn, requests int) (k kept) {
 		t.Fatal(err)
 	}
 	body, began := bytes.Repeat([]byte("x"), 500), time.Now()
+	patient := jetstream.WithStallWait(time.Minute)
 	store := func(state messages.State, r int) {
-		if _, err := fast.PublishAsync(messages.Enroll.Subject(state, fmt.Sprint("r", r)), body, jetstream.WithStallWait(time.Minute)); err != nil {
+		if _, err := fast.PublishAsync(messages.Enroll.Subject(state, fmt.Sprint("r", r)), body, patient); err != nil {
 			t.Fatal(err)
 		}
 	}
