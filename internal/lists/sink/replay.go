@@ -11,6 +11,7 @@ import (
 
 	"errand/internal/bus"
 	"errand/internal/retry"
+	"errand/pkg/messages"
 )
 
 // replay yields the events in the stream up to the turn, or, of a standby, up to the last one; complete says that all were
@@ -90,6 +91,10 @@ func (r *reader) follow(ctx context.Context, js jetstream.JetStream, cfg jetstre
 		return true, nil
 	}
 	cfg.DeliverPolicy, cfg.InactiveThreshold = jetstream.DeliverAllPolicy, 10*time.Second
+	filters := cfg.FilterSubjects
+	if r.next == 0 && !cfg.HeadersOnly { // the server would count the bodies that wait under a lock, for minutes
+		cfg.FilterSubjects = nil
+	}
 	switch {
 	case r.next > 0:
 		cfg.DeliverPolicy, cfg.OptStartSeq = jetstream.DeliverByStartSequencePolicy, r.next
@@ -131,7 +136,8 @@ func (r *reader) follow(ctx context.Context, js jetstream.JetStream, cfg jetstre
 			return false, err
 		}
 		r.next, r.at = meta.Sequence.Stream+1, meta.Timestamp
-		if !take(m, meta) {
+		wanted := func(filter string) bool { return messages.MatchSubject(filter, m.Subject()) }
+		if (len(filters) == 0 || slices.ContainsFunc(filters, wanted)) && !take(m, meta) {
 			return false, nil
 		}
 		if meta.Sequence.Stream >= last || loose && meta.NumPending == 0 {
