@@ -34,6 +34,9 @@ func (s *stranding) read(n int, now time.Time) int {
 // heal looks for requests that the program's queues have forgotten, and starts such a queue over. Every replica may: what is
 // delivered twice is not run twice. Where the history may not know what was run, or a person paused the queue, a person decides.
 func (r *runtime) heal(ctx context.Context, found bus.Found, queues []bus.Queue) {
+	if r.strandings == nil {
+		r.strandings = map[string]stranding{}
+	}
 	for _, q := range queues {
 		n, err := bus.Forgotten(ctx, r.js, q)
 		if err != nil { // it shows as a fault
@@ -44,7 +47,7 @@ func (r *runtime) heal(ctx context.Context, found bus.Found, queues []bus.Queue)
 		n = s.read(n, now)
 		r.metrics.queues.stranded.WithLabelValues(string(q.Operation())).Set(float64(n))
 		requests, events := found.Streams[q.Stream], found.Streams[bus.EventsOf(q.Operation())]
-		known := !requests.State.FirstTime.Before(events.Created) // a stream that was restored is as old as that
+		known := requests != nil && events != nil && !requests.State.FirstTime.Before(events.Created)
 		if n > 0 && known && !found.Queues[q.Name].CachedInfo().Paused && now.After(s.next) {
 			s.next = now.Add(retry.StartOver)
 			err := bus.StartOver(ctx, r.js, q)

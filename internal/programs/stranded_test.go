@@ -70,7 +70,6 @@ func TestAQueueThatForgotRequestsIsStartedOverAfterTwoMinutes(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			devtest.InBubble(t, func(t *testing.T, _ *devkit.NATS, nc *nats.Conn) {
 				r := &runtime{metrics: newMetrics(), nc: nc}
-				r.strandings = map[string]stranding{}
 				var err error
 				r.js, err = bus.JetStream(t.Context(), nc)
 				check(t, err)
