@@ -17,19 +17,19 @@ var assertions = []assertion{
 	{name: "work", text: "an enrollment and a message to 2,500 succeed; each delivery is published", run: checkWork},
 	{name: "rollout", text: "a rolling restart under load repeats nothing", run: checkRollout},
 	{name: "scale-down", text: "scaling from 4 pods to 1 under load cuts no call", run: checkScaleDown},
-	{name: "kill", needs: "kill", text: "a program killed with SIGKILL under load loses nothing and does nothing twice", run: checkKill},
+	{name: "kill", text: "a program killed with SIGKILL under load loses nothing and does nothing twice", run: checkKill},
 	{name: "drain", text: "draining the node stops at the disruption budget", run: checkDrain},
-	{name: "pollers", needs: "kill", text: "of two pollers one continues when the other is killed; each delivery is published once",
+	{name: "pollers", text: "of two pollers one continues when the other is killed; each delivery is published once",
 		run: checkPollers},
 	{name: "token", text: "a wrong token: not ready, says so; a correct one is used without a restart", run: checkWrongToken},
 	{name: "password", text: "a wrong NATS password: not ready, says so; a correct one is used without a restart", run: checkWrongPassword},
-	{name: "scale", needs: "KEDA", text: "KEDA scales with a backlog and back to 1", run: checkScale},
-	{name: "held", needs: "KEDA", text: "upstream down: not ready, says why, no pod is added; it recovers on its own", run: checkHeld},
-	{name: "deferred", needs: "KEDA", text: "requests that the upstream defers add no pod", run: checkDeferred},
+	{name: "scale", text: "KEDA scales with a backlog and back to 1", run: checkScale},
+	{name: "held", text: "upstream down: not ready, says why, no pod is added; it recovers on its own", run: checkHeld},
+	{name: "deferred", text: "requests that the upstream defers add no pod", run: checkDeferred},
 }
 
-// notProvenHere is what no assertion shows on the cluster of this machine.
-const notProvenHere = `that NetworkPolicies are enforced (this node's network has none), volumes and
+// notProven is what no assertion shows on this cluster.
+const notProven = `that NetworkPolicies are enforced (this node's network has none), volumes and
 more than one NATS server, more than one node, ingress of alerts, KEDA's admission webhook and certificates.`
 
 // checkDeploy applies the sandbox overlay and waits until everything is ready.

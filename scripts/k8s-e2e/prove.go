@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -19,7 +18,6 @@ import (
 // prove is the command that runs all assertions.
 type prove struct {
 	place
-	theirs
 	Images string   `type:"existingdir" placeholder:"DIR" help:"Use the image archives in this directory instead of building them."`
 	Only   []string `placeholder:"NAME" help:"Only these assertions, by name; the table at the end of a run has the names."`
 }
@@ -31,15 +29,7 @@ func (p *prove) Run(ctx context.Context) error {
 			return &programs.Invalid{Variable: "--only", Problem: "there is no assertion " + name}
 		}
 	}
-	var err error
-	switch {
-	case p.Kubeconfig != "":
-		err = p.onTheirs(ctx)
-	case p.theirs != (theirs{}):
-		return &programs.Invalid{Variable: "--kubeconfig", Problem: "is missing: --context, --load and --kill are for its cluster"}
-	default:
-		err = p.runEnclosed(ctx)
-	}
+	err := p.runEnclosed(ctx)
 	if ctx.Err() != nil {
 		return errors.New("interrupted: nothing is proven") // not exit status 0, as after a signal otherwise
 	}
@@ -73,7 +63,7 @@ func (p *prove) runEnclosed(ctx context.Context) error {
 	}
 	images := p.Images
 	if images == "" {
-		if images, err = localArchives(ctx, root, bin, cache); err != nil {
+		if images, err = archives(ctx, root, bin, cache); err != nil {
 			return err
 		}
 	}
@@ -92,18 +82,18 @@ type inside struct {
 
 // Run starts the cluster and runs the assertions.
 func (i *inside) Run(ctx context.Context) error {
-	w := &world{tree: i.Tree, progress: progress{time.Now()}, notProven: notProvenHere}
+	w := &world{tree: i.Tree, progress: progress{time.Now()}}
 	c, err := i.start(ctx, w.progress)
 	if err != nil {
 		return err
 	}
-	w.cluster = c
+	w.local = c
 	return w.prove(ctx, i.Only)
 }
 
 // start starts the cluster, with all images.
 func (i *inside) start(ctx context.Context, p progress) (*local, error) {
-	images, err := listArchives(i.Images, runtime.GOARCH)
+	images, err := listArchives(i.Images)
 	if err != nil {
 		return nil, err
 	}
@@ -129,8 +119,7 @@ func (i *inside) start(ctx context.Context, p progress) (*local, error) {
 // assertion is one thing that is proven.
 type assertion struct {
 	name, text string
-	needs      string // what not every cluster has: kill, KEDA
-	always     bool   // the others depend on it
+	always     bool // the others depend on it
 	run        func(context.Context, *world) error
 
 	took time.Duration
@@ -179,9 +168,6 @@ func (w *world) prove(ctx context.Context, only []string) error {
 			a.err = context.Cause(ctx)
 			continue
 		}
-		if w.omitted[a.name] != "" {
-			continue
-		}
 		w.logf("— %s: %s", a.name, a.text)
 		began := time.Now()
 		a.err = attempt(func() error { return a.run(ctx, w) })
@@ -197,11 +183,8 @@ func (w *world) prove(ctx context.Context, only []string) error {
 	fmt.Println()
 	for _, a := range all {
 		result := "ok"
-		switch why := w.omitted[a.name]; {
-		case a.err != nil:
+		if a.err != nil {
 			result = "FAILED"
-		case why != "":
-			result, a.text = "NOT RUN", a.text+": "+why
 		}
 		fmt.Printf("%-12s %-7s %5.0f s  %s\n", a.name, result, a.took.Seconds(), a.text)
 	}
@@ -209,7 +192,7 @@ func (w *world) prove(ctx context.Context, only []string) error {
 		fmt.Printf("The later results are invalid: %v\n", err)
 		failed++
 	}
-	fmt.Println("\nNot proven here: " + w.notProven)
+	fmt.Println("\nNot proven here: " + notProven)
 	if failed > 0 || ctx.Err() != nil {
 		return errors.New("not proven")
 	}

@@ -15,25 +15,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// cluster is a Kubernetes that the assertions may break.
-type cluster interface {
-	// kubectl runs kubectl as an administrator and returns its output.
-	kubectl(ctx context.Context, args ...string) (string, error)
-	// reach returns an address at which a port of a pod or Service of the namespace is reached until ctx ends.
-	reach(ctx context.Context, target string, port int) (string, error)
-	// kill9 kills the program of a pod with SIGKILL.
-	kill9(ctx context.Context, p pod) error
-	// broken returns an error if a part of the cluster has ended, which makes the results invalid.
-	broken() error
-}
-
 // world is the cluster with everything deployed, and the clients around it.
 type world struct {
-	cluster
+	*local
 	progress
-	tree      string
-	omitted   map[string]string // why an assertion cannot be run on this cluster, by its name
-	notProven string
+	tree string
 
 	sandbox               string // URL
 	producer, provisioner jetstream.JetStream
