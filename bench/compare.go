@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 
@@ -20,7 +18,7 @@ type compare struct {
 	List        bool     `help:"List the scenarios and exit."`
 	Contestants []string `default:"errand,watermill,loop,limit" help:"Or before. A sweep has errand and the loop."`
 	Before      string   `type:"existingdir" help:"Another checkout of errand, to measure its programs as the contestant named before."`
-	Save        bool     `help:"Write the tables and the chart into docs/, instead of those that are there."`
+	Save        bool     `help:"Write the tables into docs/, instead of those that are there."`
 }
 
 var known = []string{"errand", "before", "watermill", "loop", "limit"}
@@ -92,9 +90,6 @@ func (c *compare) Run(ctx context.Context) (err error) {
 	fmt.Printf("\n%s\n\n%s\n%s\n%s", about, table(results), ratios(results), explanation)
 	if !c.Save {
 		return nil
-	}
-	if err := os.WriteFile(filepath.Join(w.root, "docs", "why", "performance.svg"), []byte(chart(results, about)), 0o644); err != nil {
-		return err
 	}
 	return save(w.root, "compare", about+"\n\n"+summary(results))
 }

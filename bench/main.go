@@ -1,7 +1,7 @@
 // Command bench measures what errand costs, on one machine and over loopback only:
 //
 //	publish requests ─► server ◄─► contestant ◄─► upstream
-//	                       └── CPU time, memory, events ──► tables, a chart
+//	                       └── CPU time, memory, events ──► tables
 //
 // Server, upstream and contestant are separate processes, so that CPU time and memory of each can be measured, on Linux only. It is
 // a module of its own, so that what errand is compared with is not in the programs' go.mod.

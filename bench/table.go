@@ -87,9 +87,9 @@ func ratios(results []result) string {
 
 // summary has the median ratios of rate and CPU time, one line for each scenario.
 func summary(results []result) string {
-	lines := [][]string{{"errand divided by"}}
+	lines := [][]string{{"errand, then divided by", "a second"}}
 	for i, r := range results {
-		line := []string{r.title}
+		line := []string{r.title, fmt.Sprintf("%.0f", r.spread(0, columns[0].of).median)}
 		for _, column := range columns[:2] {
 			for _, rival := range results[0].contestants[1:] {
 				if i == 0 {
