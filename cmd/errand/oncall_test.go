@@ -216,18 +216,20 @@ func TestAContextOfTheNATSToolIsUsed(t *testing.T) {
 	}
 	write("prod", fmt.Sprintf(`{"description":"","url":%q,"user":"ann","password":"secret","creds":"","color_scheme":"","tls_first":false}`,
 		n.URL))
-	write("other", fmt.Sprintf(`{"url":%q,"user":"ann","password":"secret","jetstream_domain":"leaf"}`, n.URL))
+	write("other", fmt.Sprintf(`{"url":%q,"user":"ann","password":"secret","jetstream_event_prefix":"leaf"}`, n.URL))
+	write("twice", `{"jetstream_domain":"leaf","jetstream_api_prefix":"JS.leaf.API"}`)
 	write("broken", `{`)
 	if out := errand(t, "", "list", "--context", "prod"); out != "none\n" {
 		t.Errorf("with a context: %q", out)
 	}
 	failing(t, "does not authorize", "list", "--context", "prod", "--nats-user", "ann", "--nats-password", "wrong")
 	misconfigured(t, `no context "prd"`, "list", "--context", "prd")
-	misconfigured(t, "there are: broken, other, prod", "list", "--context", "prd")
-	misconfigured(t, "has jetstream_domain, which errand does not know", "list", "--context", "other")
+	misconfigured(t, "there are: broken, other, prod, twice", "list", "--context", "prd")
+	misconfigured(t, "has jetstream_event_prefix, which errand does not know", "list", "--context", "other")
+	misconfigured(t, "NATS_JS_DOMAIN and NATS_JS_PREFIX: give one of them", "list", "--context", "twice")
 	misconfigured(t, "cannot be read", "list", "--context", "broken")
 	misconfigured(t, "is not a valid name", "list", "--context", "../prod")
-	if out := errand(t, "", "completion", "words", "--", "list", "--context", ""); out != "broken\nother\nprod\n" {
+	if out := errand(t, "", "completion", "words", "--", "list", "--context", ""); out != "broken\nother\nprod\ntwice\n" {
 		t.Errorf("completed: %q", out)
 	}
 }

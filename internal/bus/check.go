@@ -139,7 +139,7 @@ const minLevel = 4
 
 // JetStream opens JetStream and checks that the servers are recent enough.
 func JetStream(ctx context.Context, nc *nats.Conn) (jetstream.JetStream, error) {
-	js, err := jetstream.New(nc)
+	js, err := OpenJetStream(nc)
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +149,7 @@ func JetStream(ctx context.Context, nc *nats.Conn) (jetstream.JetStream, error) 
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("nats: JetStream does not answer (is it enabled, may this user ask $JS.API.INFO?): %w", err)
+		return nil, fmt.Errorf("nats: JetStream does not answer (is it enabled, may this user ask %s?): %w", api(nc, "INFO"), err)
 	}
 	if info.API.Level < minLevel {
 		return nil, fmt.Errorf("nats: server has JetStream API level %d, must be %d: run nats-server 2.14 or newer", info.API.Level, minLevel)

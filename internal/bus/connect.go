@@ -8,12 +8,14 @@ import (
 	"fmt"
 	"net/netip"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 
 	"errand/internal/keyfile"
@@ -31,6 +33,9 @@ type Connection struct {
 	CA           string `name:"nats-ca" env:"NATS_CA" placeholder:"FILE" help:"Certificate authority that signed the NATS servers' certificates (PEM)."`
 	Cert         string `name:"nats-cert" env:"NATS_CERT" placeholder:"FILE" help:"Client certificate for NATS (PEM); needs --nats-key."`
 	Key          string `name:"nats-key" env:"NATS_KEY" placeholder:"FILE" help:"Key of the client certificate for NATS (PEM)."`
+	TLSName      string `name:"nats-tls-name" env:"NATS_TLS_NAME" placeholder:"NAME" help:"Name in the NATS servers' certificates, if it is not in the address: behind a port-forward, for example."`
+	JSDomain     string `name:"nats-js-domain" env:"NATS_JS_DOMAIN" placeholder:"NAME" help:"JetStream domain of errand's streams, where NATS is reached through a leaf node."`
+	JSPrefix     string `name:"nats-js-prefix" env:"NATS_JS_PREFIX" placeholder:"PREFIX" help:"Prefix of JetStream's API, where the account imports it under another one than $JS.API."`
 
 	AllowPlain bool `name:"allow-plain-nats" env:"ALLOW_PLAIN_NATS" help:"Allow a NATS password or token without TLS to a server that is not on this machine."`
 
@@ -54,6 +59,10 @@ func (c Connection) Validate() error {
 		return errors.New("NATS_PASSWORD and NATS_PASSWORD_FILE: give one of them")
 	case c.User == "" && c.PasswordFile != "":
 		return errors.New("NATS_PASSWORD_FILE: give NATS_USER too, whose password it is")
+	case c.JSDomain != "" && c.JSPrefix != "":
+		return errors.New("NATS_JS_DOMAIN and NATS_JS_PREFIX: give one of them")
+	case !apiPrefix.MatchString(c.prefix()):
+		return errors.New("NATS_JS_DOMAIN and NATS_JS_PREFIX: must be a subject without spaces and wildcards")
 	case slices.ContainsFunc(servers(c.URL), exposed):
 		return errors.New("NATS_URL: a password or token would travel in the clear: " +
 			"use tls://, give NATS_CA, or set ALLOW_PLAIN_NATS if the network is yours alone")
@@ -61,11 +70,11 @@ func (c Connection) Validate() error {
 	return nil
 }
 
-// inClear reports whether a password or token may be sent to a server without TLS. With a certificate authority or a
-// certificate there is TLS or no connection; nkeys and credentials sign and are not sent.
+// inClear reports whether a password or token may be sent to a server without TLS. With a certificate authority, a
+// certificate or a TLS name there is TLS or no connection; nkeys and credentials sign and are not sent.
 func (c Connection) inClear(u *url.URL) bool {
 	secret := c.Password != "" || c.PasswordFile != "" || u.User != nil
-	return secret && !c.AllowPlain && c.CA == "" && c.Cert == "" && (u.Scheme == "nats" || u.Scheme == "ws")
+	return secret && !c.AllowPlain && c.CA == "" && c.Cert == "" && c.TLSName == "" && (u.Scheme == "nats" || u.Scheme == "ws")
 }
 
 func isLoopback(host string) bool {
@@ -140,6 +149,7 @@ func Connect(c Connection, name string, log zerolog.Logger) (*nats.Conn, error) 
 				log.Warn().Err(err).Msg("nats: connection lost, reconnecting")
 			}
 		}),
+		nats.ClosedHandler(func(nc *nats.Conn) { prefixes.Delete(nc) }),
 		nats.ReconnectHandler(func(nc *nats.Conn) {
 			log.Info().Str("server", nc.ConnectedServerName()).Msg("nats: reconnected")
 		}),
@@ -161,7 +171,38 @@ func Connect(c Connection, name string, log zerolog.Logger) (*nats.Conn, error) 
 	if err != nil {
 		return nil, fmt.Errorf("NATS_URL: connect: %w", err)
 	}
+	if prefix := c.prefix(); prefix != defaultPrefix {
+		prefixes.Store(nc, prefix)
+	}
 	return nc, nil
+}
+
+const defaultPrefix = "$JS.API"
+
+// prefixes are the prefixes of JetStream's API that are not the default, by connection: all that asks JetStream has that alone.
+var prefixes sync.Map
+
+var apiPrefix = regexp.MustCompile(`^[^\s*>.]+(\.[^\s*>.]+)*$`)
+
+// prefix is what precedes the questions to JetStream, without a final dot.
+func (c Connection) prefix() string {
+	if c.JSDomain != "" {
+		return "$JS." + c.JSDomain + ".API"
+	}
+	return cmp.Or(strings.TrimSuffix(c.JSPrefix, "."), defaultPrefix)
+}
+
+// api is the subject of a question to JetStream, such as STREAM.INFO.MAIL_EVENTS.
+func api(nc *nats.Conn, question string) string {
+	if prefix, other := prefixes.Load(nc); other {
+		return prefix.(string) + "." + question
+	}
+	return defaultPrefix + "." + question
+}
+
+// OpenJetStream opens JetStream, under the connection's prefix, without asking it anything.
+func OpenJetStream(nc *nats.Conn) (jetstream.JetStream, error) {
+	return jetstream.NewWithAPIPrefix(nc, strings.TrimSuffix(api(nc, ""), "."))
 }
 
 // identity is the user, and the authorities that it trusts.
@@ -200,8 +241,8 @@ func (c Connection) identity(log zerolog.Logger) (opts []nats.Option, err error)
 		}
 		opts = append(opts, o)
 	}
-	if c.CA != "" || c.Cert != "" {
-		opts = append(opts, nats.Secure(&tls.Config{MinVersion: tls.VersionTLS12}))
+	if c.CA != "" || c.Cert != "" || c.TLSName != "" {
+		opts = append(opts, nats.Secure(&tls.Config{MinVersion: tls.VersionTLS12, ServerName: c.TLSName}))
 	}
 	return opts, nil
 }

@@ -33,7 +33,7 @@ const maxBatch = 256
 // NewPull takes requests from a queue that Check returned.
 func NewPull(nc *nats.Conn, queue jetstream.Consumer) *Pull {
 	info := queue.CachedInfo()
-	return &Pull{nc: nc, queue: queue, subject: "$JS.API.CONSUMER.MSG.NEXT." + info.Stream + "." + info.Name,
+	return &Pull{nc: nc, queue: queue, subject: api(nc, "CONSUMER.MSG.NEXT."+info.Stream+"."+info.Name),
 		max: min(maxBatch, cmp.Or(info.Config.MaxRequestBatch, maxBatch))}
 }
 

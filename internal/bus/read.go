@@ -75,7 +75,7 @@ func anywhere(ctx context.Context, nc *nats.Conn, stream string, what map[string
 
 // direct asks any replica of a stream for one message; nil means that it has none. It may lag behind the others.
 func direct(ctx context.Context, nc *nats.Conn, stream string, what map[string]any) (*Message, error) {
-	subject := "$JS.API.DIRECT.GET." + stream
+	subject := api(nc, "DIRECT.GET."+stream)
 	m, err := ask(ctx, nc, subject, what)
 	if errors.Is(err, nats.ErrNoResponders) { // or the client took a message without a body for that
 		m, err = askOnce(ctx, nc, subject, what)
@@ -135,7 +135,7 @@ func fromLeader(ctx context.Context, nc *nats.Conn, stream string, what map[stri
 		} `json:"message"`
 		Error *jetstream.APIError `json:"error"`
 	}
-	m, err := ask(ctx, nc, "$JS.API.STREAM.MSG.GET."+stream, what)
+	m, err := ask(ctx, nc, api(nc, "STREAM.MSG.GET."+stream), what)
 	if err == nil {
 		err = json.Unmarshal(m.Data, &answer)
 	}

@@ -34,7 +34,7 @@ func (s *Scan) Next(ctx context.Context, nc *nats.Conn) (page []Message, err err
 		delete(what, "seq")
 		what["start_time"] = s.Since
 	}
-	err = askMany(ctx, nc, "$JS.API.DIRECT.GET."+s.Stream, what, s.Page+1, func(m *nats.Msg) (more bool, err error) {
+	err = askMany(ctx, nc, api(nc, "DIRECT.GET."+s.Stream), what, s.Page+1, func(m *nats.Msg) (more bool, err error) {
 		switch status := statusOf(m); status {
 		case "":
 		case "204", "404": // the end of the page; there is none

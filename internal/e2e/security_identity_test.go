@@ -4,11 +4,16 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/jwt/v2"
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nkeys"
+
+	"errand/internal/sandbox/devkit"
+	"errand/internal/sandbox/devkit/devtest"
 )
 
 // nkey makes an nkey.
@@ -124,8 +129,8 @@ func (o *operator) user(name string, may jwt.Permissions) (seed, token string) {
 	return seed, token
 }
 
-// A program that shows a certificate is the user of that name and works with its permissions. One without a
-// certificate, with a stranger's, or that does not trust the server, is not authorized and says why.
+// A program that shows a certificate is the user of that name and works with its permissions, also where the address is
+// not the one in the server's certificate. One without a certificate, with a stranger's, or that does not trust the server, is not authorized and says why.
 func TestAProgramKnownByItsCertificateWorks(t *testing.T) {
 	ours, stranger := newSigner(), newSigner()
 	trusted := ours.file(t)
@@ -138,10 +143,38 @@ func TestAProgramKnownByItsCertificateWorks(t *testing.T) {
 	cert, key := ours.files(t, "mandate-consumer")
 	in.wantWorks("mandate-consumer", "NATS_CA="+trusted, "NATS_CERT="+cert, "NATS_KEY="+key)
 
+	forwarded := "NATS_URL=" + strings.Replace(in.nats.URL, "127.0.0.1", "localhost", 1) // as behind a port-forward
+	p := in.start("mandate-consumer", forwarded, "NATS_TLS_NAME=server", "NATS_CA="+trusted, "NATS_CERT="+cert, "NATS_KEY="+key)
+	in.untilReady(p)
+	p.stop(time.Minute)
+
 	theirs, theirKey := stranger.files(t, "mandate-consumer")
 	in.wantRefused("mandate-consumer", map[string][]string{
 		"certificate signed by unknown authority": {"NATS_CA=" + stranger.file(t), "NATS_CERT=" + cert, "NATS_KEY=" + key},
+		"certificate is valid for":                {forwarded, "NATS_CA=" + trusted, "NATS_CERT=" + cert, "NATS_KEY=" + key},
 		"certificate required":                    {"NATS_CA=" + trusted},
 		"unknown certificate authority":           {"NATS_CA=" + trusted, "NATS_CERT=" + theirs, "NATS_KEY=" + theirKey},
 	})
+}
+
+// Programs that reach NATS through a leaf node, whose JetStream is another domain, work on the streams of the hub's.
+func TestProgramsWorkThroughALeafNode(t *testing.T) {
+	devtest.Full(t)
+	dir := releaseBuild.programs(t)
+	parallel(t)
+	ports, err := devkit.Addresses(1)
+	must(t, err)
+	hub := devtest.Configured(t, fmt.Sprintf("server_name: hub\njetstream { domain: hub }\nleafnodes { listen: %q }", ports[0]))
+	leaf := devtest.Configured(t, fmt.Sprintf("server_name: leaf\njetstream { domain: leaf }\n"+
+		`leafnodes { remotes: [ { url: "nats-leaf://%s" } ] }`, ports[0]))
+	in := newInstallation(t, dir, leaf.URL, "NATS_JS_DOMAIN=hub")
+	nc := connect(t, hub.URL)
+	in.js, err = jetstream.New(nc)
+	must(t, err)
+	in.nats, in.producer = hub, in.js
+	in.provision(nc, 1)
+	t.Cleanup(in.close)
+	for _, program := range []string{"mandate-consumer", "mail-consumer", "log-poller"} {
+		in.wantWorks(program)
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 
+	"errand/internal/bus"
 	"errand/internal/bus/natscontext"
 )
 
@@ -42,7 +43,7 @@ func (p *Pages) Serve(ctx context.Context, name string, wire func(Connected) (fu
 		return err
 	}
 	defer r.close()
-	if r.js, err = jetstream.New(r.nc); err != nil {
+	if r.js, err = bus.OpenJetStream(r.nc); err != nil {
 		return err
 	}
 	run, err := wire(Connected{Conn: r.nc, JetStream: r.js, Logger: r.log, Version: Version()})

@@ -32,11 +32,13 @@ type settings struct {
 	Cert        string `json:"cert"`
 	Key         string `json:"key"`
 	CA          string `json:"ca"`
+	JSDomain    string `json:"jetstream_domain"`
+	JSPrefix    string `json:"jetstream_api_prefix"`
 	InboxPrefix string `json:"inbox_prefix"`
 }
 
 // unsupported are settings of a context that change where or how the nats tool connects.
-var unsupported = []string{"nsc", "jetstream_domain", "jetstream_api_prefix", "jetstream_event_prefix", "socks_proxy",
+var unsupported = []string{"nsc", "jetstream_event_prefix", "socks_proxy",
 	"user_jwt", "user_seed", "windows_cert_store"}
 
 // Resolve is the connection with its context, if one is named. The error says what is wrong with NATS_CONTEXT.
@@ -99,6 +101,9 @@ func (n settings) under(c bus.Connection) bus.Connection {
 	}
 	if c.CA == "" {
 		c.CA = homed(n.CA)
+	}
+	if c.JSDomain == "" && c.JSPrefix == "" {
+		c.JSDomain, c.JSPrefix = n.JSDomain, n.JSPrefix
 	}
 	c.InboxPrefix = n.InboxPrefix
 	return c
