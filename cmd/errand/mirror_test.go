@@ -26,9 +26,7 @@ func secured(t *testing.T) *devkit.NATS {
 	for _, variable := range regexp.MustCompile(`\$([A-Z_]+_PASSWORD)`).FindAllSubmatch(shipped, -1) {
 		fmt.Fprintf(&passwords, "%s: secret\n", variable[1])
 	}
-	const begin = "users: [\n      {\n        user: mandate-consumer\n"
-	n, err := devkit.Configured(t.TempDir(), passwords.String()+strings.Replace(string(shipped), begin,
-		"users: [\n      { user: admin, password: secret }\n      {\n        user: mandate-consumer\n", 1))
+	n, err := devkit.Configured(t.TempDir(), passwords.String()+string(shipped))
 	if err != nil {
 		t.Fatal(err)
 	}

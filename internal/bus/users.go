@@ -10,9 +10,9 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Users are those of deploy/nats/errand.conf and admin.conf.
+// Users are those of deploy/nats/errand.conf.
 var Users = []string{"mandate-consumer", "mail-consumer", "log-poller", "transaction-poller", "callback-receiver", "provisioner",
-	"service", "producer", "subscriber", "ann", "olga", "eraser", "console"}
+	"service", "producer", "subscriber", "ann", "olga", "eraser", "console", "admin", "system"}
 
 // ErrNoPasswords means that the servers let in anyone.
 var ErrNoPasswords = errors.New("NATS lets in anyone: it has no users, or those of certificates")
