@@ -25,7 +25,8 @@ func TestJetStreamMayBeInAnotherDomainOrUnderAnotherPrefix(t *testing.T) {
 		jetstream { domain: leaf }
 		leafnodes { remotes: [ { url: "nats-leaf://%s" } ] }`, ports[0]))
 	other := devtest.Configured(t, `accounts {
-		ERRAND { jetstream: enabled, users: [ { user: a, password: a } ], exports: [ { service: "$JS.API.>", response_type: stream }, { service: "$JS.ACK.>" },
+		ERRAND { jetstream: enabled, users: [ { user: a, password: a } ]
+			exports: [ { service: "$JS.API.>", response_type: stream }, { service: "$JS.ACK.>" },
 			{ service: "*.*.*" }, { service: "*.*.*.*" } ] }
 		OTHER { users: [ { user: b, password: b } ], imports: [ { service: { account: ERRAND, subject: "$JS.API.>" }, to: "JS.errand.API.>" },
 			{ service: { account: ERRAND, subject: "$JS.ACK.>" } }, { service: { account: ERRAND, subject: "*.*.*" } },

@@ -40,8 +40,8 @@ func TryPasswords(to Connection, users []string) error {
 
 // letsIn reports whether any of the servers accepts a user with a password. Without a connection, none does.
 func (c Connection) letsIn(user, password string) bool {
-	as := Connection{URL: strings.Join(c.Servers(), ","), User: user, Password: password, CA: c.CA, Cert: c.Cert, Key: c.Key, TLSName: c.TLSName,
-		Dialer: c.Dialer}
+	as := Connection{URL: strings.Join(c.Servers(), ","), User: user, Password: password, CA: c.CA, Cert: c.Cert, Key: c.Key,
+		TLSName: c.TLSName, Dialer: c.Dialer}
 	opts, err := as.identity(zerolog.Nop())
 	if err != nil {
 		return false

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"errand/internal/bus"
 	"errand/internal/sandbox"
 	"errand/pkg/errand"
 	"errand/pkg/messages"
@@ -157,6 +158,44 @@ func (in *installation) run(command ...string) (said string, status int) {
 		in.t.Fatalf("%v: %v", cmd, err)
 	}
 	return string(out), status
+}
+
+// Every command of the nats tool in docs/on-call/disaster.md, docs/run and deploy/nats works as the user whom they name.
+// Without the tool (see examples) it is not run.
+func TestTheRunbooksCommandsWorkAsTheUsersThatTheyName(t *testing.T) {
+	if !slices.Contains(strings.Split(*examples, ","), "nats") {
+		return
+	}
+	in := install(t)
+	admin, js := connectAs(t, in.nats.URL, "admin")
+	_, err := js.Publish(t.Context(), "mail.send.started.r1", nil)
+	must(t, err)
+	dir := t.TempDir()
+	in.reader(admin, "service")
+	as := func(user, command string) {
+		t.Helper()
+		in.env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "NATS_URL=" + in.nats.URL, "NATS_USER=" + user,
+			"NATS_PASSWORD=" + password(user)}
+		said, status := in.run("sh", "-c", command)
+		errorIf(t, status != 0, "as %s, %s: status %d\n%s", user, command, status, said)
+	}
+	as("provisioner", "nats object add lists --max-bucket-size 4G --ttl 336h --inbox-prefix _INBOX_provisioner")
+	as("admin", "nats account backup "+dir+"/all --force")
+	for _, stream := range []string{"MANDATE_EVENTS", "MAIL_EVENTS", "MAIL_DELIVERIES", "DEAD_LETTERS", "AUDIT"} {
+		as("admin", "nats stream rm "+stream+" --force")
+		as("admin", "nats stream restore "+dir+"/all/"+stream)
+	}
+	_, there, err := bus.Last(t.Context(), admin, bus.MailEvents, "mail.send.*.r1")
+	must(t, err)
+	errorIf(t, !there, "the event before the backup is not there after the restore")
+	as("admin", "nats stream backup MANDATE_REQUESTS "+dir+"/requests")
+	as("admin", "nats stream purge MANDATE_REQUESTS --force")
+	as("admin", "nats stream purge MAIL_DELIVERIES --subject 'mail.log.sent.>' --force")
+	as("admin", "nats stream edit MANDATE_EVENTS --compression s2 --force")
+	as("admin", "nats consumer rm MAIL_EVENTS service --force")
+	as("admin", "echo ann@example.com >"+dir+"/list; nats object put lists "+dir+"/list --name l --force")
+	as("admin", "nats object rm lists l --force")
+	as("system", "nats server list; nats server report jetstream")
 }
 
 // The examples report every outcome, with no more rights than the shipped service has.

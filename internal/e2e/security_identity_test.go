@@ -130,7 +130,8 @@ func (o *operator) user(name string, may jwt.Permissions) (seed, token string) {
 }
 
 // A program that shows a certificate is the user of that name and works with its permissions, also where the address is
-// not the one in the server's certificate. One without a certificate, with a stranger's, or that does not trust the server, is not authorized and says why.
+// not the one in the server's certificate. One without a certificate, with a stranger's, or that does not trust the server,
+// is not authorized and says why.
 func TestAProgramKnownByItsCertificateWorks(t *testing.T) {
 	ours, stranger := newSigner(), newSigner()
 	trusted := ours.file(t)
