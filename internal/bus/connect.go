@@ -33,9 +33,9 @@ type Connection struct {
 	CA           string `name:"nats-ca" env:"NATS_CA" placeholder:"FILE" help:"Certificate authority that signed the NATS servers' certificates (PEM)."`
 	Cert         string `name:"nats-cert" env:"NATS_CERT" placeholder:"FILE" help:"Client certificate for NATS (PEM); needs --nats-key."`
 	Key          string `name:"nats-key" env:"NATS_KEY" placeholder:"FILE" help:"Key of the client certificate for NATS (PEM)."`
-	TLSName      string `name:"nats-tls-name" env:"NATS_TLS_NAME" placeholder:"NAME" help:"Name in the NATS servers' certificates, if it is not in the address: behind a port-forward, for example."`
-	JSDomain     string `name:"nats-js-domain" env:"NATS_JS_DOMAIN" placeholder:"NAME" help:"JetStream domain of errand's streams, where NATS is reached through a leaf node."`
-	JSPrefix     string `name:"nats-js-prefix" env:"NATS_JS_PREFIX" placeholder:"PREFIX" help:"Prefix of JetStream's API, where the account imports it under another one than $JS.API."`
+	TLSName      string `name:"nats-tls-name" env:"NATS_TLS_NAME" placeholder:"NAME" help:"Name in the NATS servers' certificates, if the address has another."`
+	JSDomain     string `name:"nats-js-domain" env:"NATS_JS_DOMAIN" placeholder:"NAME" help:"JetStream domain of errand's streams, behind a leaf node."`
+	JSPrefix     string `name:"nats-js-prefix" env:"NATS_JS_PREFIX" placeholder:"PREFIX" help:"Prefix of JetStream's API, if not $JS.API."`
 
 	AllowPlain bool `name:"allow-plain-nats" env:"ALLOW_PLAIN_NATS" help:"Allow a NATS password or token without TLS to a server that is not on this machine."`
 
