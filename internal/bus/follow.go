@@ -30,7 +30,7 @@ type index struct {
 // much is stored: a question for the next message under a wildcard reads the stream, and writes wait as long.
 func askIndex(ctx context.Context, nc *nats.Conn, stream, filter string) (all index, err error) {
 	for what := map[string]any{"subjects_filter": filter}; ; what["offset"] = len(all.State.Subjects) {
-		m, err := ask(ctx, nc, "$JS.API.STREAM.INFO."+stream, what)
+		m, err := ask(ctx, nc, api(nc, "STREAM.INFO."+stream), what)
 		var part index
 		if err == nil {
 			err = json.Unmarshal(m.Data, &part)

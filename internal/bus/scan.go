@@ -219,7 +219,7 @@ func subjectsOf(ctx context.Context, nc *nats.Conn, stream, filter string) (map[
 	subjects := map[string]bool{}
 	for from, more := uint64(1), true; more; {
 		what := map[string]any{"multi_last": []string{filter}, "seq": from, "max_bytes": 4 << 20}
-		err := askMany(ctx, nc, "$JS.API.DIRECT.GET."+stream, what, maxSubjects+1, func(m *nats.Msg) (bool, error) {
+		err := askMany(ctx, nc, api(nc, "DIRECT.GET."+stream), what, maxSubjects+1, func(m *nats.Msg) (bool, error) {
 			switch status := statusOf(m); status {
 			case "":
 			case "204", "404": // the end of the answer; there is none
