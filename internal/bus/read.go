@@ -43,16 +43,6 @@ func Last(ctx context.Context, nc *nats.Conn, stream, filter string) (Message, b
 	return *got, true, nil
 }
 
-// LastOfLeader asks the leader of a stream for its last message under a filter: no replica that lags behind answers. The
-// message is zero when there is none. Errors: the server's *jetstream.APIError, or no answer within retry.Answer.
-func LastOfLeader(ctx context.Context, nc *nats.Conn, stream, filter string) (Message, error) {
-	got, err := fromLeader(ctx, nc, stream, lastOf(filter))
-	if err != nil || got == nil {
-		return Message{}, err
-	}
-	return *got, nil
-}
-
 // SubjectAt is the subject of the message with a sequence; "" means that it is gone. ErrNoStream: nothing answers there.
 func SubjectAt(ctx context.Context, nc *nats.Conn, stream string, sequence uint64) (string, error) {
 	got, err := anywhere(ctx, nc, stream, map[string]any{"seq": sequence})

@@ -14,6 +14,7 @@ import (
 	"errand/internal/bus"
 	"errand/internal/lists/sink"
 	"errand/internal/sandbox/devkit/devtest"
+	"errand/pkg/messages"
 )
 
 // act is something that somebody does with NATS.
@@ -215,14 +216,16 @@ func TestPeopleAskTheLeaderForAHistory(t *testing.T) {
 	must(t, devtest.Provision(t.Context(), connect(t, n.URL)))
 	for _, user := range []string{"ann", "olga", "console", "eraser", "mandate-consumer", "mail-consumer"} {
 		nc, _ := connectAs(t, n.URL, user)
-		for stream, may := range map[string]bool{bus.MandateEvents: user != "mail-consumer", bus.MailEvents: user != "mandate-consumer"} {
+		p, err := bus.NewPublisher(nc)
+		must(t, err)
+		for op, may := range map[messages.Operation]bool{messages.Enroll: user != "mail-consumer", messages.Send: user != "mandate-consumer"} {
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 			if !may {
 				ctx, cancel = context.WithTimeout(t.Context(), 100*time.Millisecond) // who is refused gets no answer
 			}
-			_, err := bus.LastOfLeader(ctx, nc, stream, "mail.send.*.r1")
+			_, err := bus.EventStore{Publisher: p}.Leader(ctx, op, op.Filter("r1"))
 			cancel()
-			errorIf(t, (err == nil) != may, "%s asks the leader of %s: %v, want that it may: %v", user, stream, err, may)
+			errorIf(t, (err == nil) != may, "%s asks the leader of %s: %v, want that it may: %v", user, bus.EventsOf(op), err, may)
 		}
 	}
 }

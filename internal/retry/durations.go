@@ -49,7 +49,6 @@ const (
 	LeadStep        = 50 * time.Millisecond  // by how much the pause grows before the leadership is taken again
 	BatchStep       = time.Millisecond       // by how much it grows before a batch of events is stored again
 	RelearnStep     = 20 * time.Millisecond  // by how much it grows before another poller's events are read
-	PlaceStep       = 100 * time.Millisecond // by how much it grows before the end of a stream is asked for again
 	RateSlice       = 100 * time.Millisecond // the time for which a replica leases calls of the fleet's rate at once
 	RateSliceMax    = time.Second            // the longest such time, where NATS is slow
 	RateSpare       = 500 * time.Millisecond // how long a call that is due stays available

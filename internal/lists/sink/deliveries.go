@@ -57,10 +57,10 @@ func (d *Deliveries) Requests(ctx context.Context, since time.Time) iter.Seq2[de
 		take := func(m jetstream.Msg, meta *jetstream.MsgMetadata) bool {
 			return yield(deliveries.Record{Subject: m.Subject(), Sequence: meta.Sequence.Stream, Body: m.Data()}, nil)
 		}
-		var sent bus.Message
-		outcome, err := d.outcomes.end(ctx, d.js, []string{"mail.>"})
+		var sent history.Entry
+		outcome, err := d.end(ctx, messages.Send, "mail.>")
 		if err == nil {
-			sent, err = d.sent.end(ctx, d.js, records)
+			sent, err = d.end(ctx, messages.Log, records...)
 		}
 		complete := err == nil
 		if complete {

@@ -86,9 +86,7 @@ func (s *Store) answered(answer []byte) {
 
 // lastTurn returns the sequence of the last turn. If that is another poller's and this one led, it has lost the leadership.
 func (s *Store) lastTurn(ctx context.Context) (sequence uint64, lost bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, retry.Storage)
-	defer cancel()
-	last, err := s.events.Leader(ctx, s.operation, s.turns)
+	last, err := s.end(ctx, s.operation, s.turns)
 	if err != nil {
 		return 0, false, err
 	}

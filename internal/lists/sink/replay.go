@@ -9,7 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"errand/internal/bus"
+	"errand/internal/history"
 	"errand/internal/retry"
 	"errand/pkg/messages"
 )
@@ -44,15 +44,15 @@ type reader struct {
 	since  time.Time // messages before it are not read; zero means that all are
 }
 
-// end asks the stream's leader for its last message under filters: the last of the stream's state may have been removed.
-func (r *reader) end(ctx context.Context, js jetstream.JetStream, filters []string) (last bus.Message, err error) {
+// end asks the leader of an operation's stream for its last event under filters: the last of the stream's state may have been
+// removed.
+func (s *Store) end(ctx context.Context, op messages.Operation, filters ...string) (last history.Entry, err error) {
+	ctx, cancel := context.WithTimeout(ctx, retry.Storage)
+	defer cancel()
 	for _, filter := range filters {
-		one, err := bus.LastOfLeader(ctx, js.Conn(), r.stream, filter)
-		for try := 1; err != nil && try < lastTries && retry.Pause(ctx, time.Duration(try)*retry.PlaceStep); try++ {
-			one, err = bus.LastOfLeader(ctx, js.Conn(), r.stream, filter)
-		}
+		one, err := s.events.Leader(ctx, op, filter)
 		if err != nil {
-			return last, fmt.Errorf("sink: read the end of %s: %w", r.stream, err)
+			return last, fmt.Errorf("sink: %w", err)
 		}
 		if one.Sequence > last.Sequence {
 			last = one
@@ -61,13 +61,10 @@ func (r *reader) end(ctx context.Context, js jetstream.JetStream, filters []stri
 	return last, nil
 }
 
-// lastTries is how often a stream's end is asked for before that is an error.
-const lastTries = 5
-
 // bodies calls take with the unread messages under filters, since a time and up to end; complete says that all were taken.
-func (r *reader) bodies(ctx context.Context, js jetstream.JetStream, filters []string, end bus.Message, since time.Time,
+func (r *reader) bodies(ctx context.Context, js jetstream.JetStream, filters []string, end history.Entry, since time.Time,
 	take func(jetstream.Msg, *jetstream.MsgMetadata) (more bool)) (complete bool, err error) {
-	if end.Sequence+1 < r.next && end.Time.After(r.at) { // the stream was made again
+	if end.Sequence+1 < r.next && end.At.After(r.at) { // the stream was made again
 		r.next = 0
 	}
 	if r.next == 0 {

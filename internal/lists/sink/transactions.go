@@ -44,7 +44,7 @@ func (t *Transactions) Candidates(ctx context.Context) iter.Seq2[transactions.Ca
 		filters = append(filters, messages.Enroll.Subject(state, "*"))
 	}
 	return func(yield func(transactions.Candidate, error) bool) {
-		end, err := t.started.end(ctx, t.js, filters)
+		end, err := t.end(ctx, messages.Enroll, filters...)
 		if err == nil {
 			_, err = t.started.bodies(ctx, t.js, filters, end, time.Time{}, func(m jetstream.Msg, meta *jetstream.MsgMetadata) bool {
 				c, ok := candidate(m.Subject(), m.Data())
