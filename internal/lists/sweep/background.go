@@ -260,7 +260,7 @@ func (r *run[T]) visit(ctx context.Context, pages int) (left int, err error) {
 		if err := r.publish(ctx, r.unknown(page.Rows, r.placed(ask.from(), page.Total))); err != nil {
 			return pages, err
 		}
-		if err := r.serve(ctx); err != nil {
+		if err := r.pause(ctx, 0, true); err != nil {
 			return pages, err
 		}
 	}

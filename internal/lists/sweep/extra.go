@@ -2,7 +2,6 @@ package sweep
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"errand/internal/retry"
@@ -46,9 +45,9 @@ func (s *Sweeper[T]) Leads(ctx context.Context) error {
 	}
 }
 
-// pause waits, and publishes extra rows meanwhile, even if no page could be read yet. Its error: the leadership is lost, or all
-// must be learned again.
-func (r *run[T]) pause(ctx context.Context, wait time.Duration, publish func([]Row[T]) error) error {
+// pause waits, and publishes extra rows meanwhile if this sweeper leads. It ends with the first error. All unknown rows of pages
+// must be under way: after an error they may not be stored.
+func (r *run[T]) pause(ctx context.Context, wait time.Duration, leads bool) error {
 	end := time.NewTimer(wait)
 	defer end.Stop()
 	for {
@@ -58,27 +57,14 @@ func (r *run[T]) pause(ctx context.Context, wait time.Duration, publish func([]R
 		case <-ctx.Done():
 			return nil
 		case e := <-r.asked:
-			err := publish(e.rows)
-			e.done <- err
-			if errors.Is(err, ErrReset) || errors.Is(err, ErrLed) {
-				return err
+			if !leads {
+				e.done <- ErrLed
+				continue
 			}
-		}
-	}
-}
-
-// serve publishes the extra rows that wait. All unknown rows of pages must be under way. After an error rows of pages may
-// not be stored.
-func (r *run[T]) serve(ctx context.Context) error {
-	for {
-		select {
-		case e := <-r.asked:
 			err := r.extra(ctx, e.rows)
 			if e.done <- err; err != nil {
 				return err
 			}
-		default:
-			return nil
 		}
 	}
 }

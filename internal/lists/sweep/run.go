@@ -112,7 +112,7 @@ func (r *run[T]) follow(ctx context.Context, reading *reading, enough func(keys 
 		if done {
 			return nil
 		}
-		if err := r.serve(ctx); err != nil {
+		if err := r.pause(ctx, 0, true); err != nil {
 			return err
 		}
 		ahead.Wait()

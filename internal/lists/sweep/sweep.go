@@ -104,9 +104,9 @@ func (s *Sweeper[T]) Run(ctx context.Context) error {
 	}
 	s.init()
 	defer s.Sink.Resign()
+	var err error
 	for r := s.begin(); ctx.Err() == nil; {
-		err := r.standBy(ctx)
-		if err == nil {
+		if err = r.standBy(ctx, err); err == nil {
 			s.says("sweep: leads", true)
 			err = r.sweeps(ctx)
 			s.says("sweep: standby", false)
@@ -131,42 +131,50 @@ func (s *Sweeper[T]) says(what string, leads bool) {
 	}
 }
 
-// standBy follows what the one that leads publishes, until none does; then it takes the leadership.
-func (r *run[T]) standBy(ctx context.Context) error {
-	for failures := 1; ; failures++ {
+// standBy follows what the one that leads publishes, until none does; then it takes the leadership. One whose sweeps failed,
+// and it says by what, tries first whether it can read the list.
+func (r *run[T]) standBy(ctx context.Context, err error) error {
+	unread, failures := err != nil && !errors.Is(err, ErrLed) && !errors.Is(err, ErrReset), 0
+	if unread {
+		failures = maxFailures
+		_ = r.pause(ctx, r.failed(err, failures), false)
+	}
+	for ctx.Err() == nil {
 		led, err := r.Sink.Led(ctx)
-		if err == nil && !led {
+		if err == nil && (unread || led && r.followed.IsZero()) {
+			_, err = r.page(ctx, window{1, r.Limit})
+			unread = unread && err != nil
+		}
+		switch {
+		case err != nil:
+		case !led:
 			if err = r.lead(ctx); err == nil {
 				return nil
 			}
 			r.Sink.Resign() // another sweeper may be able to
-		} else if err == nil {
+		default:
 			if err = r.follows(ctx); err == nil {
 				failures = 0
 				r.setFault("")
 			}
 		}
-		if errors.Is(err, ErrReset) || ctx.Err() != nil {
-			return cmp.Or(err, context.Cause(ctx))
-		}
 		wait := retry.StandBy
-		if err != nil && !errors.Is(err, ErrLed) {
+		switch {
+		case errors.Is(err, ErrReset):
+			return err
+		case err != nil && !errors.Is(err, ErrLed) && ctx.Err() == nil:
+			failures++
 			wait = r.failed(err, failures)
 		}
-		_ = r.pause(ctx, wait, func([]Row[T]) error { return ErrLed })
+		_ = r.pause(ctx, wait, false)
 	}
+	return context.Cause(ctx)
 }
 
-// follows learns now and then what the one that leads published, so that little is left to learn when it is gone. First it
-// looks whether it could read the list itself.
+// follows learns now and then what the one that leads published, so that little is left to learn when it is gone.
 func (r *run[T]) follows(ctx context.Context) error {
 	if time.Since(r.followed) < retry.RoundEvery {
 		return nil
-	}
-	if r.followed.IsZero() {
-		if _, err := r.page(ctx, window{1, r.Limit}); err != nil {
-			return err
-		}
 	}
 	if err := r.readKept(ctx); err != nil {
 		return err
@@ -175,7 +183,7 @@ func (r *run[T]) follows(ctx context.Context) error {
 	return r.learn(ctx)
 }
 
-// sweeps sweeps until ctx ends, or another sweeper leads, or all must be learned again.
+// sweeps sweeps until ctx ends, or another sweeper leads or should, or all must be learned again.
 func (r *run[T]) sweeps(ctx context.Context) error {
 	failures, idle := 0, r.Interval
 	for {
@@ -188,22 +196,13 @@ func (r *run[T]) sweeps(ctx context.Context) error {
 			return cmp.Or(err, context.Cause(ctx))
 		}
 		var wait time.Duration
-		switch {
-		case err != nil:
-			failures++
-			if wait = r.failed(err, failures); failures >= maxFailures {
+		if err != nil {
+			if failures++; failures == maxFailures {
 				r.Sink.Resign() // another sweeper may be able to
+				return err
 			}
-			if failures == maxFailures {
-				r.followed = time.Time{} // as a standby it looks first whether it can read again
-				r.says("sweep: lets another poller lead", false)
-			}
-		case failures >= maxFailures: // it had resigned
-			if err = r.leadAgain(ctx); err == nil {
-				r.says("sweep: leads", true)
-			}
-			fallthrough
-		default:
+			wait = r.failed(err, failures)
+		} else {
 			failures = 0
 			r.setFault("")
 			if r.Lag != nil {
@@ -212,15 +211,12 @@ func (r *run[T]) sweeps(ctx context.Context) error {
 			idle = r.idlePause(idle, stored, time.Since(began))
 			wait = r.untilNext(idle, time.Since(began))
 		}
-		if stored == 0 && !errors.Is(err, ErrLed) { // nothing else shows that another one leads
-			if led, asking := r.Sink.Led(ctx); asking == nil && led {
+		if stored == 0 { // nothing else shows that another one leads
+			if led, err := r.Sink.Led(ctx); err == nil && led {
 				return ErrLed
 			}
 		}
-		if !errors.Is(err, ErrReset) && !errors.Is(err, ErrLed) {
-			err = r.pause(ctx, wait, func(rows []Row[T]) error { return r.extra(ctx, rows) })
-		}
-		if errors.Is(err, ErrReset) || errors.Is(err, ErrLed) {
+		if err := r.pause(ctx, wait, true); errors.Is(err, ErrReset) || errors.Is(err, ErrLed) {
 			return err
 		}
 	}
