@@ -12,6 +12,7 @@ import (
 	"errand/internal/bus"
 	"errand/internal/sandbox/devkit"
 	"errand/internal/sandbox/devkit/devtest"
+	"errand/pkg/messages"
 )
 
 // Everything that is asked of JetStream goes to the domain or under the prefix that the connection names.
@@ -68,7 +69,7 @@ func TestJetStreamMayBeInAnotherDomainOrUnderAnotherPrefix(t *testing.T) {
 			must(t, err)
 			_, there, err := bus.Last(ctx, nc, bus.MailEvents, "mail.send.*.r1")
 			must(t, err)
-			last, err := bus.LastOfLeader(ctx, nc, bus.MailEvents, "mail.send.*.r1")
+			last, err := bus.EventStore{Publisher: publisher}.Leader(ctx, messages.Send, "mail.send.*.r1")
 			must(t, err)
 			n, _, err := bus.Count(ctx, nc, bus.MailEvents, "mail.send.*.r1", time.Time{})
 			must(t, err)
