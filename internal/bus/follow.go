@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -45,9 +46,7 @@ func askIndex(ctx context.Context, nc *nats.Conn, stream, filter string) (all in
 			all = part
 		}
 		got := len(part.State.Subjects)
-		for subject, n := range part.State.Subjects {
-			all.State.Subjects[subject] = n
-		}
+		maps.Copy(all.State.Subjects, part.State.Subjects)
 		if got == 0 || len(all.State.Subjects) >= part.Total {
 			return all, nil
 		}

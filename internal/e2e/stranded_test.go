@@ -15,6 +15,7 @@ import (
 	"errand/internal/oncall/inspect"
 	"errand/internal/programs"
 	"errand/internal/sandbox"
+	"errand/internal/sandbox/devkit/inshort"
 )
 
 // strand has the server forget what a queue has before a sequence, as its faults do.
@@ -58,7 +59,7 @@ var healFor = flag.Duration("heal.for", time.Hour, "virtual time for which serve
 // that end: everything is run, once, and no queue has anything left.
 func TestQueuesHealUnderLoad(t *testing.T) {
 	lasts := *healFor
-	if testing.Short() {
+	if inshort.Asked(t) {
 		lasts = 20 * time.Minute
 	}
 	inBubble(t, func(t *testing.T, b *bubble) {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"runtime"
 	"testing"
 	"time"
 
@@ -22,9 +21,6 @@ import (
 // is counted, not timed: to read one of its blocks of 8 MB takes it 10 to 20 ms.
 func TestNoQuestionReadsAllThatIsKept(t *testing.T) {
 	devtest.Full(t)
-	if runtime.GOOS != "linux" {
-		t.Skip("only Linux counts what a process reads")
-	}
 	n, nc := devtest.Provisioned(t)
 	k := keep(t, nc, 250_000)
 	uncertain := messages.Enroll.Subject(messages.Uncertain, "*")
