@@ -10,6 +10,7 @@ type reading struct {
 	walk
 	Reading
 	first   []uint64 // keys of its first page
+	asked1  window   // what was asked for it
 	oldest  time.Time
 	isCut   bool  // it ended before the end of the list
 	resumed bool  // or rows of it could not be stored: it is not complete, whatever it finds
@@ -36,7 +37,7 @@ func note[T any](r *reading, rows []Row[T], now time.Time, overlap time.Duration
 		keys[i] = row.ID.Key()
 	}
 	if r.first == nil {
-		r.first = keys
+		r.first, r.asked1 = keys, r.asked
 	}
 	times := timesOf(rows)
 	for _, at := range times {

@@ -110,13 +110,26 @@ func (r *run[T]) follow(ctx context.Context, reading *reading, enough func(keys 
 			return err
 		}
 		if done {
-			return nil
+			return r.stayed(ctx, reading)
 		}
 		if err := r.pause(ctx, 0, true); err != nil {
 			return err
 		}
 		ahead.Wait()
 	}
+}
+
+// stayed looks at the first page of a complete reading again, where only that shows whether rows were missed: pages of one
+// size do not overlap, and a total that stands still may be that of a list that drops rows in front and grows behind.
+func (r *run[T]) stayed(ctx context.Context, of *reading) error {
+	if of.state != whole || !of.fixed || of.count.read < 2 || len(of.first) == 0 || of.order(r.state.Order) == NewestFirst {
+		return nil
+	}
+	page, err := r.page(ctx, of.asked1)
+	if err == nil && (len(page.Rows) == 0 || page.Rows[0].ID.Key() != of.first[0]) {
+		of.state, of.skipped = short, true
+	}
+	return err
 }
 
 // finish ends a sweep that has read everything it had to.
