@@ -98,7 +98,7 @@ func (c *cluster) fail() {
 	}
 	c.log("two of three servers are gone")
 	for _, p := range c.programs {
-		c.until(p.name+" to say that it cannot work", time.Minute, p.says(http.StatusServiceUnavailable))
+		c.until(p.name+" to say that it cannot work", busy, p.says(http.StatusServiceUnavailable))
 	}
 	for _, b := range gone {
 		b.start()
@@ -110,7 +110,7 @@ func (c *cluster) fail() {
 	for _, p := range c.programs {
 		c.untilReady(p)
 	}
-	c.until("every queue to have a leader", time.Minute, func() bool {
+	c.until("every queue to have a leader", busy, func() bool {
 		led := 0
 		for _, q := range bus.Queues() {
 			ctx, cancel := context.WithTimeout(c.t.Context(), time.Second)
@@ -145,7 +145,7 @@ func (c *cluster) ask(subject string) int {
 
 // leader is the server that leads a stream.
 func (c *cluster) leader(stream string) (found *broker) {
-	c.until("a leader of "+stream, time.Minute, func() bool {
+	c.until("a leader of "+stream, busy, func() bool {
 		ctx, cancel := context.WithTimeout(c.t.Context(), time.Second)
 		defer cancel()
 		s, err := c.js.Stream(ctx, stream)

@@ -127,7 +127,7 @@ func (b *broker) ready() {
 	client := http.Client{Timeout: 10 * time.Second}
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
-	for end := time.Now().Add(time.Minute); ; <-tick.C {
+	for end := time.Now().Add(busy); ; <-tick.C {
 		if answer, err := client.Get(b.monitors + "/healthz"); err == nil {
 			_ = answer.Body.Close()
 			if answer.StatusCode == http.StatusOK {

@@ -320,10 +320,19 @@ func (in *installation) waitOutcomes(filter string, n int, within time.Duration)
 	in.until(fmt.Sprintf("%d outcomes under %s", n, filter), within, in.haveOutcomes(filter, n))
 }
 
+// busy is how long a machine may take that has other work for what takes seconds when it has none.
+const busy = 3 * time.Minute
+
 // untilReady waits until a program says that it is ready.
 func (in *installation) untilReady(p *process) {
 	in.t.Helper()
-	in.until(p.name+" to be ready", time.Minute, p.says(http.StatusOK))
+	defer func() {
+		if in.t.Failed() {
+			_, page := p.get("/readyz")
+			in.t.Logf("%s says: %s", p.name, page)
+		}
+	}()
+	in.until(p.name+" to be ready", busy, p.says(http.StatusOK))
 }
 
 // wantOnce wants n requests, each delivered once, called once and ended once.

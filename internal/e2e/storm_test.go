@@ -227,7 +227,7 @@ func (s *storm) ask() {
 func (s *storm) insist(subject string, body any, options ...jetstream.PublishOpt) {
 	s.t.Helper()
 	data := encode(s.t, body)
-	for end := time.Now().Add(time.Minute); ; {
+	for end := time.Now().Add(busy); ; {
 		ctx, cancel := context.WithTimeout(s.t.Context(), time.Second)
 		_, err := s.js.Publish(ctx, subject, data, options...)
 		cancel()
