@@ -22,8 +22,9 @@ type deadRedrive struct {
 	Limit     int      `default:"0" help:"At most the newest N; 0 for all."`
 
 	Yes         bool     `help:"Do it; otherwise only the plan is shown."`
-	AcceptTwice []string `placeholder:"ID" help:"Run these ids or sequences, or all, though they may be done twice."`
-	Force       []string `placeholder:"ID" help:"Run these ids or sequences though they were done or cancelled."`
+	Plan        string   `placeholder:"PLAN" help:"The plan that was shown: nothing else is run. Required with --yes."`
+	AcceptTwice []string `placeholder:"seq:N" help:"Run these of the plan, or all, though they may be done twice."`
+	Force       []string `placeholder:"seq:N" help:"Run these of the plan though they were done or cancelled."`
 	Rate        float64  `placeholder:"N" help:"At most N per second."`
 	Names       []string `arg:"" optional:"" name:"id" help:"Request ids or sequences; default: chosen by --op, --reason, --since."`
 }
@@ -48,8 +49,9 @@ func (*deadRedrive) Help() string {
     cannot_run         for example a conflict with a request_id in the
                        body: publish it under another id
 
-With --yes and --why the requests run one after the other, and each result is shown. A number is a sequence or a
-request id; if it is both, seq:17 means the sequence. A request that changed since the plan is left alone. Two
+With --yes, --why and --plan, which the plan ends with, the requests run one after the other, and each result is shown.
+What you agree to is what you have read: a plan is of certain dead letters, and names them by their sequences (seq:17).
+Later ones are left alone, and counted. So is a request that changed since the plan. Two
 redrives at once do not run a request twice, and an interrupted one is finished by running it again. A message sends
 only batches that were not accepted. A give_up_at that has passed starts again. The exit status is 1 if a request that
 is not open was not run.
@@ -57,18 +59,18 @@ is not open was not run.
 Examples:
 
     errand dead redrive --reason unavailable --since 24h                              # the plan
-    errand dead redrive --reason unavailable --since 24h --yes --why 'the service is back' --rate 5
-    errand dead redrive enroll-signup-4711 --yes --why INC-17 --accept-twice enroll-signup-4711
+    errand dead redrive --reason unavailable --since 24h --yes --plan 12-17-4791c176 --why 'it is back'
+    errand dead redrive enroll-signup-4711 --yes --plan 16-16-0b11c9d2 --why INC-17 --accept-twice seq:16
     errand dead redrive 17 18 -o json | jq '.[] | {request_id, class, says}'`
 }
 
 func (d *deadRedrive) Run(ctx context.Context, c console) error {
+	if d.Yes && strings.TrimSpace(d.Why) == "" {
+		return noReason
+	}
 	q, err := d.query()
 	if err != nil {
 		return err
-	}
-	if d.Yes && strings.TrimSpace(d.Why) == "" {
-		return noReason
 	}
 	return d.connected(ctx, "redrive", c, func(person act.Person) error {
 		requests := person.Requests()
@@ -83,14 +85,24 @@ func (d *deadRedrive) Run(ctx context.Context, c console) error {
 		case !d.Yes:
 			d.plan(c, items)
 			return nil
+		case len(items) == 0 || act.PlanID(items) != d.Plan:
+			return fmt.Errorf("nothing was done: these are no longer the dead letters of plan %s: run the command without --yes again", d.Plan)
 		}
 		done, err := d.redrive(ctx, c, requests, items)
 		if err != nil {
 			return err
 		}
+		if len(d.Names) == 0 {
+			q.From, q.Through = q.Through+1, 0
+			if letters, err = requests.Letters(ctx, nil, q); err == nil && len(letters) > 0 {
+				fmt.Fprintf(c.errs, "%d more came since the plan, and were left alone\n", len(letters))
+			}
+		}
 		return d.conclude(c, done)
 	})
 }
+
+var notThePlan = invalid("--plan", "must be what the plan ends with: run the command without --yes first, and read it")
 
 func (d *deadRedrive) query() (inspect.Query, error) {
 	s := selection{Operation: d.Operation, Reason: d.Reason, Since: d.Since, Limit: d.Limit}
@@ -105,6 +117,13 @@ func (d *deadRedrive) query() (inspect.Query, error) {
 		return q, invalid("ID", "must not be used together with --reason, --op and --since")
 	case d.Rate < 0:
 		return q, invalid("--rate", "must be positive")
+	case d.Plan != "":
+		q.Since = time.Time{} // it was of the plan's time
+		if _, err := fmt.Sscanf(d.Plan, "%d-%d-", &q.From, &q.Through); err != nil {
+			return q, notThePlan
+		}
+	case d.Yes:
+		return q, notThePlan
 	}
 	for _, name := range d.Names {
 		if !messages.IsID(strings.TrimPrefix(name, inspect.BySequence)) {
@@ -132,12 +151,14 @@ func (d *deadRedrive) plan(c console, items []act.Item) {
 			said = append(said, fmt.Sprintf("%d %s", n, info.Class))
 		}
 	}
-	text := strings.Join(said, ", ") + ". Nothing was done: --yes --why REASON runs what is safe"
+	text := fmt.Sprintf("%s. Nothing was done: --yes --plan %s --why REASON runs what is safe", strings.Join(said, ", "), act.PlanID(items))
 	if classes[inspect.Twice] > 0 {
-		text += ", --accept-twice ID what may be done twice"
+		text += ", --accept-twice seq:N what may be done twice"
 	}
 	l.text = func(c console) { fmt.Fprintf(c.out, "\n%s.\n", text) }
-	d.show(c, l)
+	if d.show(c, l); d.Output != "table" {
+		fmt.Fprintln(c.errs, text)
+	}
 }
 
 func (d *deadRedrive) redrive(ctx context.Context, c console, requests act.Requests, items []act.Item) (done []act.Redriven, err error) {

@@ -68,7 +68,7 @@ func TestRedriveShowsItsPlanAndDoesItWhenItIsTold(t *testing.T) {
 	failed(t, mandates, "signup-2", "cancelled")
 	for _, user := range []string{"olga", "ann"} {
 		out := errand(t, "", toDead(n, user, "redrive", "--since", "1h")...)
-		if !strings.Contains(out, "1 safe, 1 cancelled. Nothing was done: --yes --why REASON runs what is safe.") ||
+		if !strings.Contains(out, "1 safe, 1 cancelled. Nothing was done: --yes --plan 1-2-") ||
 			!strings.Contains(out, "enroll     safe       refused    signup-1") {
 			t.Errorf("%s is shown\n%s", user, out)
 		}
@@ -76,21 +76,30 @@ func TestRedriveShowsItsPlanAndDoesItWhenItIsTold(t *testing.T) {
 	misconfigured(t, "must be request ids or sequences", toDead(n, "olga", "redrive", "--yes", "--why", "x")...)
 	misconfigured(t, "must not be used together with", toDead(n, "olga", "redrive", "signup-1", "--since", "1h")...)
 	misconfigured(t, "--why: is required", toDead(n, "olga", "redrive", "signup-1", "--yes")...)
+	for _, plan := range []string{"", "2"} {
+		misconfigured(t, "--plan: must be what the plan ends with",
+			toDead(n, "olga", "redrive", "signup-1", "--yes", "--why", "x", "--plan", plan)...)
+	}
 	refused(t, "no such dead letter", toDead(n, "olga", "redrive", "signup-3")...)
 
+	plan := planned(t, toDead(n, "olga", "redrive", "--reason", "refused,cancelled")...)
+	failed(t, mandates, "signup-4", "refused") // since the plan
 	var term terminal
-	err := term.errand(t.Context(), "", toDead(n, "olga", "redrive", "--reason", "refused,cancelled", "--yes", "--why", "INC-17")...)
+	err := term.errand(t.Context(), "",
+		toDead(n, "olga", "redrive", "--reason", "refused,cancelled", "--yes", "--why", "INC-17", "--plan", plan)...)
 	if out := term.out.String(); err == nil || err.Error() != "1 was not: see its result" ||
 		!strings.Contains(out, "done      signup-1  reopened and published") ||
-		!strings.Contains(out, "not_done  signup-2  nothing was done: a person withdrew it") {
-		t.Errorf("%v\n%s", err, out)
+		!strings.Contains(out, "not_done  signup-2  nothing was done: a person withdrew it") || strings.Contains(out, "signup-4") ||
+		!strings.Contains(term.errs.String(), "1 more came since the plan") {
+		t.Errorf("%v\n%s\n%s", err, out, term.errs.String())
 	}
 	if out := errand(t, "", as(n, "olga", "show", "signup-1")...); !strings.Contains(out, "queued, 1st") &&
 		!strings.Contains(out, "reopened") || !strings.Contains(out, `was="failed refused" by=olga why=INC-17`) {
 		t.Errorf("show\n%s", out)
 	}
-	if out := errand(t, "", toDead(n, "olga", "redrive", "1", "2", "--force", "signup-2", "--yes", "--why", "INC-17", "-o",
-		"name")...); out != "signup-2\n" {
+	plan = planned(t, toDead(n, "olga", "redrive", "1", "signup-2")...)
+	again := toDead(n, "olga", "redrive", "1", "signup-2", "--force", "seq:2", "--yes", "--plan", plan, "--why", "INC-17", "-o", "name")
+	if out := errand(t, "", again...); out != "signup-2\n" {
 		t.Errorf("by sequence and by name: %q", out)
 	}
 	if out := errand(t, "", as(n, "olga", "audit", "--verb", "redrive")...); strings.Count(out, "signup-") != 2 ||
@@ -100,6 +109,35 @@ func TestRedriveShowsItsPlanAndDoesItWhenItIsTold(t *testing.T) {
 	if got := n.Violations(); len(got) > 0 {
 		t.Errorf("somebody tried what he may not: %q", got)
 	}
+}
+
+// Two read the same plan; one redrives, and it ends uncertain once more. What the other one agreed to is not that.
+func TestConsentIsToTheDeadLetterThatWasRead(t *testing.T) {
+	t.Parallel()
+	n := shipped(t)
+	mandates := program(t, n, bus.ProgramStatus{Program: "mandate-consumer"})
+	failed(t, mandates, "signup-1", "no_answer")
+	bySelection := planned(t, toDead(n, "olga", "redrive", "--since", "1h")...)
+	byName := planned(t, toDead(n, "olga", "redrive", "signup-1")...)
+	failed(t, mandates, "signup-1", "no_answer")
+	accepted := func(plan string, choice ...string) []string {
+		return toDead(n, "olga", append([]string{"redrive", "--yes", "--why", "x", "--accept-twice", "seq:1", "--plan", plan}, choice...)...)
+	}
+	refused(t, "no longer the dead letters of plan", accepted(byName, "signup-1")...)
+	var term terminal
+	err := term.errand(t.Context(), "", accepted(bySelection, "--since", "1h")...)
+	if out := term.out.String(); err != nil || !strings.Contains(out, "not_done  signup-1  nothing was done: it ended again since") ||
+		!strings.Contains(term.errs.String(), "1 more came since the plan") {
+		t.Errorf("%v\n%s\n%s", err, out, term.errs.String())
+	}
+}
+
+// planned returns the plan that a redrive shows without --yes.
+func planned(t *testing.T, args ...string) string {
+	t.Helper()
+	_, rest, _ := strings.Cut(errand(t, "", args...), "--plan ")
+	plan, _, _ := strings.Cut(rest, " ")
+	return plan
 }
 
 func TestCancelEndsWhatIsQueued(t *testing.T) {

@@ -28,6 +28,9 @@ func (b *bubble) redrive(id string, accept ...string) deeds.Redriven {
 	must(b.t, err)
 	items, err := ann.Plan(b.t.Context(), letters)
 	fatalIf(b.t, err != nil || len(items) != 1, "the plan: %v %v", items, err)
+	for i := range accept {
+		accept[i] = inspect.Name(items[0].Sequence)
+	}
 	var got deeds.Redriven
 	must(b.t, ann.Redrive(b.t.Context(), items, deeds.Consent{Why: "back", Accept: accept, Force: accept}, func(r deeds.Redriven) { got = r }))
 	return got

@@ -92,8 +92,13 @@ func TestTwoOperatorsRedriveTheSameDeadLettersAndOneIsKilled(t *testing.T) {
 	for i := range 5 {
 		named = append(named, fmt.Sprint("send-lost-", i), fmt.Sprint("send-taken-", i))
 	}
-	args := []string{"dead", "redrive", "--since", "1h", "--yes", "--why", "the service is back", "--accept-twice", strings.Join(named, ","),
-		"-o", "jsonl"}
+	plan, sequences := in.plan("--since", "1h")
+	var accepted []string
+	for _, id := range named {
+		accepted = append(accepted, sequences[id])
+	}
+	args := []string{"dead", "redrive", "--since", "1h", "--yes", "--plan", plan, "--why", "the service is back", "--accept-twice",
+		strings.Join(accepted, ","), "-o", "jsonl"}
 	killed := in.operator([]string{"ERRAND_FAILPOINT=before republish@60"}, args...)
 	other := in.operator(nil, args...)
 	killed.await(2 * time.Minute)
@@ -137,6 +142,27 @@ func TestTwoOperatorsRedriveTheSameDeadLettersAndOneIsKilled(t *testing.T) {
 	errorIf(t, n != 40, "%d messages were reopened, want 40, each once", n)
 }
 
+// plan returns the plan of a redrive, and the names of its dead letters by request.
+func (in *installation) plan(choice ...string) (plan string, sequences map[string]string) {
+	in.t.Helper()
+	p := in.operator(nil, append([]string{"dead", "redrive", "-o", "jsonl"}, choice...)...)
+	p.wantStatus(0, time.Minute)
+	sequences = map[string]string{}
+	for line := range strings.Lines(p.output.String()) {
+		var item struct {
+			ID       string `json:"request_id"`
+			Sequence uint64 `json:"sequence"`
+		}
+		if json.Unmarshal([]byte(line), &item) == nil {
+			sequences[item.ID] = fmt.Sprint("seq:", item.Sequence)
+		}
+		if _, after, ok := strings.Cut(line, "--plan "); ok {
+			plan, _, _ = strings.Cut(after, " ")
+		}
+	}
+	return plan, sequences
+}
+
 // Killed at each step of a redrive, it is finished by doing it again, and runs once.
 func TestARedriveSurvivesEveryCrash(t *testing.T) {
 	in := installWith(t, toolBuild, "RETRY_TRIES=1", "RETRY_MAX=200ms")
@@ -146,7 +172,8 @@ func TestARedriveSurvivesEveryCrash(t *testing.T) {
 	for i, point := range points {
 		for _, fate := range []string{"refused", "lost"} {
 			id := fmt.Sprintf("enroll-%s-%d", fate, i)
-			args := []string{"dead", "redrive", id, "--yes", "--why", "back", "--accept-twice", id}
+			plan, sequences := in.plan(id)
+			args := []string{"dead", "redrive", id, "--yes", "--plan", plan, "--why", "back", "--accept-twice", sequences[id]}
 			killed := in.operator([]string{"ERRAND_FAILPOINT=" + point}, args...)
 			if killed.await(time.Minute); killed.status != -1 {
 				t.Fatalf("%s, %s: exit status %d, want a kill\n%s", point, id, killed.status, killed.lastOutput())

@@ -73,7 +73,7 @@ func (p Person) Requests() Requests {
 // Consent is what somebody has read in a plan and says by name.
 type Consent struct {
 	Why    string
-	Accept []string // names of what may be done twice, or All: request ids, sequences, or seq: and a sequence
+	Accept []string // names of what may be done twice, as inspect.Name makes them, or All of the plan
 	Force  []string // of what was done or cancelled
 	Rate   float64  // a second; 0 means as fast as it goes
 }
@@ -81,22 +81,13 @@ type Consent struct {
 // All accepts whatever a plan shows.
 const All = "all"
 
-func (i Item) named(in []string) bool {
-	sequence := strconv.FormatUint(i.Sequence, 10)
-	return slices.Contains(in, i.RequestID) || slices.Contains(in, sequence) || slices.Contains(in, inspect.BySequence+sequence)
-}
+func (i Item) named(in []string) bool { return slices.Contains(in, inspect.Name(i.Sequence)) }
 
-// ambiguous is an error where a number names one item by its sequence and another by its
-// request id: nobody can tell which one was meant.
-func (c Consent) ambiguous(items []Item) error {
-	ids := map[string]bool{}
-	for _, i := range items {
-		ids[i.RequestID] = true
-	}
-	for _, i := range items {
-		sequence := strconv.FormatUint(i.Sequence, 10)
-		if ids[sequence] && i.RequestID != sequence && (slices.Contains(c.Accept, sequence) || slices.Contains(c.Force, sequence)) {
-			return fmt.Errorf("%w: %s %w", ErrNothingDone, sequence, inspect.ErrAmbiguous)
+// checked is an error for names that are not of the plan, such as request ids: a request may have got another dead letter since.
+func (c Consent) checked(items []Item) error {
+	for _, name := range slices.Concat(c.Accept, c.Force) {
+		if name != All && !slices.ContainsFunc(items, func(i Item) bool { return i.named([]string{name}) }) {
+			return fmt.Errorf("%w: %q is not a sequence of the plan, such as %s17", ErrNothingDone, name, inspect.BySequence)
 		}
 	}
 	return nil
@@ -138,13 +129,13 @@ type Redriven struct {
 
 // Redrive runs items again as a person has consented to, and calls report with the result of
 // each, whatever ends it. What another person reopened meanwhile is looked at once more in the
-// end: that may have been interrupted. Errors: ErrNoReason, inspect.ErrAmbiguous,
+// end: that may have been interrupted. Errors: ErrNoReason, ErrNothingDone of a name that is not in the plan,
 // ErrNotRecorded, which nothing is done after, or that the plan cannot be read again.
 func (r Requests) Redrive(ctx context.Context, items []Item, c Consent, report func(Redriven)) error {
 	if strings.TrimSpace(c.Why) == "" {
 		return ErrNoReason
 	}
-	if err := c.ambiguous(items); err != nil {
+	if err := c.checked(items); err != nil {
 		return err
 	}
 	var lost []Item

@@ -3,6 +3,7 @@ package act
 import (
 	"context"
 	"fmt"
+	"hash/crc32"
 	"slices"
 	"strings"
 
@@ -62,6 +63,16 @@ func (i Item) Batched() string {
 	return said
 }
 
+// PlanID names the dead letters of a plan, of which there is at least one: the first and last sequence, and a checksum of all.
+func PlanID(items []Item) string {
+	sequences := make([]uint64, len(items))
+	for n, i := range items {
+		sequences[n] = i.Sequence
+	}
+	slices.Sort(sequences)
+	return fmt.Sprintf("%d-%d-%08x", sequences[0], sequences[len(sequences)-1], crc32.ChecksumIEEE(fmt.Append(nil, sequences)))
+}
+
 // maxLooked is the maximum number of messages of a plan that are looked for in the sending log.
 const maxLooked = 20
 
@@ -108,7 +119,7 @@ func (r Requests) Plan(ctx context.Context, letters []inspect.DeadLetter) ([]Ite
 	return items, nil
 }
 
-// Letters returns the newest dead letter of each request: of the named ones, as in Consent, or else of a query's.
+// Letters returns the newest dead letter of each request: of the ids and sequences that are named, or else of a query's.
 func (r Requests) Letters(ctx context.Context, names []string, q inspect.Query) (letters []inspect.DeadLetter, err error) {
 	if len(names) == 0 {
 		letters, err = r.Reader.DeadLetters(ctx, q)

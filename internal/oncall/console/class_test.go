@@ -62,7 +62,7 @@ func TestAGroupOfDeadLettersSaysWhatItsPlanSays(t *testing.T) {
 	}
 	rows, names := found.Rows, make([]string, len(found.Rows))
 	for i, row := range rows {
-		names[i] = bySequence(row.DeadLetter)
+		names[i] = inspect.Name(row.DeadLetter)
 	}
 	person, err := in.person(access.User{Name: "ann"})
 	if err != nil {

@@ -68,7 +68,7 @@ func (s *Server) lettersAsked(ctx context.Context, q url.Values) (names []string
 		rows, err := s.index.Request(ctx, id)
 		for _, row := range rows {
 			if row.DeadLetter > 0 {
-				names = append(names, bySequence(row.DeadLetter))
+				names = append(names, inspect.Name(row.DeadLetter))
 			}
 		}
 		if len(names) == 0 { // not indexed yet
@@ -92,13 +92,10 @@ func (s *Server) lettersAsked(ctx context.Context, q url.Values) (names []string
 	f.Limit = maxPlan
 	found, err := s.index.Requests(ctx, f)
 	for _, row := range found.Rows {
-		names = append(names, bySequence(row.DeadLetter))
+		names = append(names, inspect.Name(row.DeadLetter))
 	}
 	return names, found.Next != "", err
 }
-
-// bySequence returns a dead letter's name. A bare number could be another request's id.
-func bySequence(n uint64) string { return inspect.BySequence + strconv.FormatUint(n, 10) }
 
 func planOf(ctx context.Context, requests act.Requests, names []string) ([]act.Item, error) {
 	if len(names) == 0 {

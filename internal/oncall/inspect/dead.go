@@ -65,12 +65,15 @@ func (r Reader) DeadLetters(ctx context.Context, q Query) ([]DeadLetter, error) 
 }
 
 func (r Reader) deadOfOperation(ctx context.Context, op messages.Operation, q Query) ([]DeadLetter, error) {
-	scan := bus.Scan{Stream: bus.DeadLetters, Filter: "dead." + op.Requested(), Since: q.Since}
+	scan := bus.Scan{Stream: bus.DeadLetters, Filter: "dead." + op.Requested(), From: q.From, Since: q.Since}
 	if some, err := scan.ToNewest(ctx, r.Conn, q.limitOfScan()); err != nil || !some {
 		return nil, err
 	}
 	var letters []DeadLetter
 	err := scan.Each(ctx, r.Conn, func(m bus.Message) bool {
+		if q.Through > 0 && m.Sequence > q.Through {
+			return false
+		}
 		if d := deadLetterOf(m); q.wantsReason(d.Reason) {
 			letters = append(letters, d)
 		}
@@ -91,6 +94,9 @@ var ErrAmbiguous = errors.New("is the sequence of one dead letter and the reques
 
 // BySequence begins a name that is certainly a sequence: seq:17.
 const BySequence = "seq:"
+
+// Name is the dead letter's in commands: a request may get another dead letter, and a bare number may be another request's id.
+func Name(sequence uint64) string { return BySequence + strconv.FormatUint(sequence, 10) }
 
 // DeadLettersOf returns the dead letters of a request's last outcomes, the newest first, or the one with a sequence.
 // Errors: ErrNoDeadLetter, ErrAmbiguous, or the connection's.

@@ -17,6 +17,8 @@ type Query struct {
 	Reasons    []messages.Reason
 	Since      time.Time // of the state that they are in
 	Limit      int       // the newest so many; 0 means all
+	// From and Through are the sequences of the first and last dead letter that may be meant; 0 means any.
+	From, Through uint64
 }
 
 // Row is a request and the state that it is in.
@@ -61,7 +63,7 @@ func (r Reader) List(ctx context.Context, q Query, now time.Time) ([]Row, error)
 
 // limitOfScan is how many of the newest messages under a filter are enough; 0: nobody knows.
 func (q Query) limitOfScan() int {
-	if len(q.Reasons) > 0 {
+	if len(q.Reasons) > 0 || q.Through > 0 {
 		return 0
 	}
 	return q.Limit
