@@ -139,7 +139,7 @@ func (d desk) Waiting(ctx context.Context, op messages.Operation, id string) (li
 	return list, nil
 }
 
-func (d desk) QueuedIDs(ctx context.Context, op messages.Operation, ids map[string]bool) error {
+func (d desk) Queued(ctx context.Context, op messages.Operation, _ time.Time, ids map[string]bool) error {
 	for _, m := range d.w.queues[op].waiting() {
 		ids[idOf(op, m)] = true
 	}

@@ -40,9 +40,10 @@ type Requests struct {
 
 // Queues are where requests wait.
 type Queues interface {
-	// Waiting returns the messages of a request that are in its queue; QueuedIDs marks the ids of all.
+	// Waiting returns the messages of a request that are in its queue; Queued marks which of some reopened
+	// requests are in theirs, the first of which was reopened at since.
 	Waiting(ctx context.Context, op messages.Operation, id string) ([]bus.Message, error)
-	QueuedIDs(ctx context.Context, op messages.Operation, ids map[string]bool) error
+	Queued(ctx context.Context, op messages.Operation, since time.Time, ids map[string]bool) error
 	// MaxSize is of a message in the queue; 0 means no limit.
 	MaxSize(ctx context.Context, op messages.Operation) (int, error)
 	// Publish reports whether the message is taken for a duplicate.

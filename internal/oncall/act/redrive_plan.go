@@ -6,6 +6,7 @@ import (
 	"hash/crc32"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -38,7 +39,8 @@ type Item struct {
 // opening is what it takes to open the request again.
 type opening struct {
 	letter       inspect.DeadLetter
-	last         uint64 // sequence of the event that reopened follows, or of reopened itself
+	last         uint64    // sequence of the event that reopened follows, or of reopened itself
+	lastAt       time.Time // when that event was stored
 	was          messages.PriorOutcome
 	afterUnknown bool
 	batchSize    int                  // how a message was cut into batches; 0 if nobody knows, or nothing was done
@@ -79,19 +81,25 @@ const maxLooked = 20
 // Plan classifies dead letters, newest first per request. It changes nothing.
 func (r Requests) Plan(ctx context.Context, letters []inspect.DeadLetter) ([]Item, error) {
 	items := make([]Item, 0, len(letters))
-	waiting := map[messages.Operation]map[string]bool{}
+	waiting, since := map[messages.Operation]map[string]bool{}, map[messages.Operation]time.Time{}
 	for _, letter := range letters {
 		item, err := classify(ctx, r.Log, letter)
 		if err != nil {
 			return nil, err
 		}
-		if item.Class == inspect.Reopened && waiting[item.Operation] == nil {
-			waiting[item.Operation] = map[string]bool{}
+		if item.Class == inspect.Reopened {
+			if waiting[item.Operation] == nil {
+				waiting[item.Operation], since[item.Operation] = map[string]bool{}, item.lastAt
+			}
+			waiting[item.Operation][item.RequestID] = false
+			if item.lastAt.Before(since[item.Operation]) {
+				since[item.Operation] = item.lastAt
+			}
 		}
 		items = append(items, item)
 	}
 	for op, in := range waiting {
-		if err := r.Queues.QueuedIDs(ctx, op, in); err != nil {
+		if err := r.Queues.Queued(ctx, op, since[op], in); err != nil {
 			return nil, err
 		}
 	}
@@ -154,7 +162,7 @@ func classify(ctx context.Context, log history.Log, letter inspect.DeadLetter) (
 	if last.Sequence == 0 {
 		return item.expired(), nil
 	}
-	item.State, item.last = messages.StateOf(last.Subject), last.Sequence
+	item.State, item.last, item.lastAt = messages.StateOf(last.Subject), last.Sequence, last.At
 	f, err := messages.ReadFacts(last.Body)
 	if err != nil {
 		return item.as(inspect.CannotRun, "its last event cannot be read"), nil

@@ -230,10 +230,22 @@ func mayHave(m bus.Message, stream, id string) bool {
 		m.Header.Get(bus.HeaderRequestID) == id || strings.HasPrefix(id, stream)
 }
 
-// QueuedIDs adds the ids of all requests that are in the queue of an operation, taken or not.
-func (r Reader) QueuedIDs(ctx context.Context, op messages.Operation, ids map[string]bool) error {
-	_, err := r.search(ctx, Queue{Operation: op}, "", func(w request) bool { ids[w.id] = true; return false })
-	return err
+// Queued marks which of some reopened requests are in the queue of an operation, taken or not. They are published after they are
+// reopened, the first of them at since; so it seldom reads more than the first page from there, however many wait.
+func (r Reader) Queued(ctx context.Context, op messages.Operation, since time.Time, ids map[string]bool) error {
+	left, of := len(ids), bus.QueueOf(op)
+	if left == 0 {
+		return nil
+	}
+	scan := bus.Scan{Stream: of.Stream, Filter: of.Filter, Since: since.Add(-time.Second)} // another server's clock may be behind
+	return scan.Each(ctx, r.Conn, func(m bus.Message) bool {
+		id := requestOf(op, m).id
+		if queued, asked := ids[id]; asked && !queued {
+			ids[id] = true
+			left--
+		}
+		return left > 0
+	})
 }
 
 // Waiting returns the messages of a request that are in the queue of an operation.

@@ -71,6 +71,35 @@ func TestAnswersAreRightAmongManyRequests(t *testing.T) {
 	}
 }
 
+// One request that was run again, whether it ended since or waits, makes nobody read the whole queue.
+func TestARedriveMakesNobodyReadTheQueue(t *testing.T) {
+	t.Parallel()
+	in := provisioned(t)
+	in.many(50_000)
+	read := func() uint64 {
+		before := in.Conn.Stats().InMsgs
+		if s, err := in.Stuck(t.Context(), time.Now().Add(time.Second), 10, time.Now()); err != nil || len(s.Requests) != 10 {
+			t.Errorf("%+v, %v", s.Requests, err)
+		}
+		return in.Conn.Stats().InMsgs - before
+	}
+	without := read()
+	put := func(subject, body string, header ...string) {
+		if _, err := in.js.PublishMsg(t.Context(), devtest.Message(t, subject, body, header...)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	<-time.After(1100 * time.Millisecond) // what another server's clock may be behind
+	for _, id := range []string{"ended", "waits"} {
+		put("mandate.enroll.reopened."+id, fmt.Sprintf(`{"request_id":%q,"by":"ann","why":"INC-1"}`, id))
+	}
+	put("mandate.enroll.succeeded.ended", `{"request_id":"ended"}`)
+	put("mandate.enroll.requested", `{"request_id":"waits"}`, bus.HeaderReopened, "1", bus.HeaderRequestID, "waits")
+	if n := read(); n > without+1000 {
+		t.Errorf("%d messages were read, %d before", n, without)
+	}
+}
+
 // many stores n requests for enrollments: three of five have ended, one in twenty of these
 // failed; the others wait.
 func (in installation) many(n int) {
