@@ -146,6 +146,27 @@ func TestAnOpenPageShowsWhatHappensAndKeepsWhatSomebodyOpened(t *testing.T) {
 	}
 }
 
+// A page that can no longer be refreshed says at its top since when it stands still, and why.
+func TestAPageThatStandsStillSaysSince(t *testing.T) {
+	ctx := browser(t)
+	in := populated(t)
+	do(ctx, t, chromedp.Navigate(in.base+"/requests"), chromedp.WaitVisible(`[data-live-state]`))
+	for answer, want := range map[string]string{
+		`Promise.resolve(new Response("", { status: 401 }))`: "your login has ended. Reload it to log in.",
+		`Promise.reject(new TypeError("no answer"))`:         "the console does not answer. It is asked again.",
+	} {
+		evaluate[chromedp.Void](ctx, t, `window.asks ??= window.fetch; window.fetch = () => `+answer+`;
+			document.dispatchEvent(new Event("visibilitychange"))`)
+		do(ctx, t, chromedp.WaitVisible("[data-stale]"), chromedp.WaitNotVisible("[data-live-state]"))
+		said, err := chromedp.Run(ctx, chromedp.TextContent("[data-stale]"))
+		if err != nil || !strings.HasPrefix(said, "This page is of ") || !strings.HasSuffix(said, want) {
+			t.Errorf("it says %q, %v, want %q", said, err, want)
+		}
+		evaluate[chromedp.Void](ctx, t, `window.fetch = window.asks; document.dispatchEvent(new Event("visibilitychange"))`)
+		do(ctx, t, chromedp.WaitVisible("[data-live-state]"), chromedp.WaitNotVisible("[data-stale]"))
+	}
+}
+
 // What people do is done without scripts: forms alone have to do.
 func TestEveryActWorksWithoutScriptsAndHasItsEffect(t *testing.T) {
 	ctx := browser(t)

@@ -73,7 +73,9 @@ function become(have, wanted) {
 const main = document.getElementById("main");
 const state = document.querySelector("[data-live-state]");
 let tag = main?.dataset.tag;
+const stale = document.querySelector("[data-stale]");
 let wake = () => {};
+let current = new Date();
 
 // refresh asks for a newer version. It returns how long to wait until the next question: a slow page rests.
 async function refresh() {
@@ -96,11 +98,15 @@ async function listen() {
     if (!document.hidden) {
       try {
         pause = await refresh();
-        state.textContent = "live";
-      } catch {
-        state.textContent = "reconnecting…";
+        current = new Date();
+        stale.hidden = true;
+      } catch (error) {
+        const why = error.message === "401" ? "your login has ended. Reload it to log in." : "the console does not answer. It is asked again.";
+        const text = `This page is of ${formats.clock.format(current)}: ${why}`;
+        if (stale.textContent !== text) stale.textContent = text; // said once
+        stale.hidden = false;
       }
-      state.hidden = false;
+      state.hidden = !stale.hidden;
     }
     await new Promise((resolve) => {
       wake = resolve;
