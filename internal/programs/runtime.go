@@ -152,7 +152,7 @@ func (r *runtime) work(ctx context.Context, grace time.Duration, runs ...func(ct
 		go func() { errs <- run(ctx, hard) }() // waited for below
 	}
 	patience := context.AfterFunc(ctx, func() {
-		r.log.Info().Dur("grace", grace).Msg("stopping: what is in flight finishes first")
+		r.log.Info().Dur("grace_ms", grace).Msg("stopping: what is in flight finishes first")
 		timer := time.AfterFunc(grace, func() { end(errGrace) })
 		context.AfterFunc(hard, func() { timer.Stop() })
 	})

@@ -91,8 +91,10 @@ func (b *Base) logger() zerolog.Logger {
 	level, _ := zerolog.ParseLevel(b.LogLevel) // the flag's enum was checked
 	zerolog.TimeFieldFormat = time.RFC3339Nano
 	var w io.Writer = os.Stderr
-	if b.LogFormat == "console" || b.LogFormat == "" && isatty.IsTerminal(os.Stderr.Fd()) {
-		w = zerolog.ConsoleWriter{Out: os.Stderr, TimeFormat: time.TimeOnly}
+	terminal := isatty.IsTerminal(os.Stderr.Fd())
+	if b.LogFormat == "console" || b.LogFormat == "" && terminal {
+		w = zerolog.ConsoleWriter{Out: os.Stderr, TimeFormat: time.TimeOnly, NoColor: !terminal || os.Getenv("NO_COLOR") != "",
+			FieldsOrder: []string{"op", "request_id", "state", "reason", "http_status"}}
 	}
 	return zerolog.New(w).Level(level).With().Timestamp().Logger()
 }

@@ -244,7 +244,7 @@ func (s *Sweeper[T]) failed(err error, failures int) time.Duration {
 	first := s.fault.Load() == nil
 	if !held || s.Fault() == "" || time.Since(s.warned) >= retry.WarnAgain {
 		s.warned = time.Now()
-		s.Logger.Warn().Err(err).Dur("again_in", wait).Msg("sweep: failed")
+		s.Logger.Warn().Err(err).Dur("again_in_ms", wait).Msg("sweep: failed")
 	}
 	switch {
 	case held:

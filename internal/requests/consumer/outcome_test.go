@@ -60,8 +60,8 @@ func TestWhatDidNotGoWellIsAWarningWithItsReason(t *testing.T) {
 		if json.Unmarshal([]byte(line), &got) != nil || json.Unmarshal([]byte(c.want), &want) != nil {
 			t.Fatalf("%s: the log is %s", c.what, line)
 		}
-		want["message"], want["op"], want["request_id"], want["attempt"], want["delivery"], want["took"], want["repeated"] =
-			"settled", "mandate.enroll", "a1", float64(0), float64(delivery), got["took"], c.repeated
+		want["message"], want["op"], want["request_id"], want["attempt"], want["delivery"], want["took_ms"], want["repeated"] =
+			"settled", "mandate.enroll", "a1", float64(0), float64(delivery), got["took_ms"], c.repeated
 		if diff := cmp.Diff(want, got); diff != "" || strings.Contains(line, "ann@") {
 			t.Errorf("%s (-want +got):\n%s%s", c.what, diff, line)
 		}

@@ -240,7 +240,7 @@ func (c *Consumer[R]) nak(ctx context.Context, d *delivery[R], id string, err er
 	if c.stopping.Load() {
 		wait = max(wait, retry.PullExpiry) // or one of our own pulls has it again
 	}
-	c.Logger.Warn().Str("op", string(c.op.Name)).Str("request_id", id).Err(err).Dur("wait", wait).Msg("nak with delay")
+	c.Logger.Warn().Str("op", string(c.op.Name)).Str("request_id", id).Err(err).Dur("wait_ms", wait).Msg("nak with delay")
 	if e := d.NakWithDelay(wait); e != nil {
 		c.Logger.Warn().Err(fmt.Errorf("nak %s: %w", id, e)).Msg("nats")
 	}
@@ -326,7 +326,7 @@ func (c *Consumer[R]) settled(d *delivery[R], end ending, took time.Duration) {
 		}
 	}
 	log.WithLevel(level).Str("op", string(c.op.Name)).Str("request_id", end.id).Str("state", string(end.state)).
-		Bool("repeated", end.before).Int("attempt", end.attempt).Uint64("delivery", d.Delivered).Dur("took", took).Msg("settled")
+		Bool("repeated", end.before).Int("attempt", end.attempt).Uint64("delivery", d.Delivered).Dur("took_ms", took).Msg("settled")
 }
 
 // unsettled is the end of a delivery that goes back to the queue: deferred, or for a fault of the program or of NATS.

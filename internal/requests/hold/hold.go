@@ -125,7 +125,7 @@ func (h *Hold) begin(f fault) {
 		if h.Began != nil {
 			h.Began(f.cause)
 		}
-		h.Log.Warn().Str("why", f.why).Str("cause", string(f.cause)).Dur("probe_every", h.Interval).
+		h.Log.Warn().Str("why", f.why).Str("cause", string(f.cause)).Dur("probe_every_ms", h.Interval).
 			Msg("held: no more requests are taken until the upstream works")
 	}
 	h.fault = f
@@ -133,7 +133,7 @@ func (h *Hold) begin(f fault) {
 }
 
 func (h *Hold) end(how string) {
-	h.Log.Info().Str("service", h.Service).Str("how", how).Dur("lasted", time.Since(h.fault.since)).Msg("hold ended")
+	h.Log.Info().Str("service", h.Service).Str("how", how).Dur("lasted_ms", time.Since(h.fault.since)).Msg("hold ended")
 	h.fault, h.counts = fault{}, counts{}
 	h.wake()
 }
