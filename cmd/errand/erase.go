@@ -139,8 +139,15 @@ func (e *erase) remove(ctx context.Context, c console, b broker, person act.Pers
 		}
 		fmt.Fprintf(c.errs, "%s: erased\n", what)
 	}
+	left := 0
 	for _, r := range t.Requests {
-		report(inspect.Short(r.Operation)+" "+r.RequestID, person.Erase(ctx, r, e.Why))
+		what := inspect.Short(r.Operation) + " " + r.RequestID
+		if r.Refused != "" {
+			left++
+			fmt.Fprintf(c.errs, "%s: not erased: %s\n", what, r.Refused)
+			continue
+		}
+		report(what, person.Erase(ctx, r, e.Why))
 	}
 	for _, id := range t.Listings {
 		report("pages of "+id, person.ErasePages(ctx, id, e.Why))
@@ -148,8 +155,11 @@ func (e *erase) remove(ctx context.Context, c console, b broker, person act.Pers
 	if n := len(t.Rows); n > 0 {
 		report(strconv.Itoa(n)+" rows", person.EraseRows(ctx, t.Rows, e.Why))
 	}
-	if len(failed) > 0 {
+	switch {
+	case len(failed) > 0:
 		return errors.Join(failed...)
+	case left == len(t.Requests)+len(t.Listings)+len(t.Rows):
+		return errors.New("nothing was erased")
 	}
 	fmt.Fprintln(c.errs, "not reached: copies of readers, backups, recipient lists, the services themselves")
 	return nil
