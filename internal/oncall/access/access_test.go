@@ -29,8 +29,18 @@ func proxied() Config {
 	return c
 }
 
-// pages is a console of three pages: one for each role.
+// pages is a console of three pages: one for each role. Without a login it was opened with its link.
 func pages(t *testing.T, c Config) http.Handler {
+	t.Helper()
+	guard, h := strangers(t, c)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.AddCookie(&http.Cookie{Name: tokenCookie, Value: guard.token})
+		h.ServeHTTP(w, r)
+	})
+}
+
+// strangers are those who come to it without the link.
+func strangers(t *testing.T, c Config) (*Guard, http.Handler) {
 	t.Helper()
 	guard, err := New(c, zerolog.Nop())
 	if err != nil {
@@ -42,7 +52,36 @@ func pages(t *testing.T, c Config) http.Handler {
 			_, _ = io.WriteString(w, user.Name)
 		}))
 	}
-	return guard.Wrap(mux)
+	return guard, guard.Wrap(mux)
+}
+
+// A proxy that sets the host and adds no header looks like a browser on this machine: its users may only read.
+func TestWithoutALoginToRevealAndToActTakesThePrintedLink(t *testing.T) {
+	guard, h := strangers(t, local())
+	for page, want := range map[string]int{"/read": 200, "/reveal": 403, "/act": 403} {
+		for _, cookie := range []string{"", "wrong", "errand-token="} {
+			if got := serve(h, request("GET", page+"?token=wrong", map[string]string{"Cookie": cookie})).Code; got != want {
+				t.Errorf("%s with the cookie %q: got %d, want %d", page, cookie, got, want)
+			}
+		}
+	}
+	link := strings.TrimPrefix(guard.Link("localhost:8088"), "http://localhost:8088")
+	opened := serve(h, request("GET", strings.Replace(link, "/?", "/act?x=1&", 1), nil))
+	if at := opened.Header().Get("Location"); opened.Code != http.StatusSeeOther || at != "/act?x=1" {
+		t.Fatalf("%d, led to %q", opened.Code, at)
+	}
+	cookie, _, _ := strings.Cut(opened.Header().Get("Set-Cookie"), ";")
+	if got := serve(h, request("POST", "/act", map[string]string{"Cookie": cookie})).Code; got != 200 {
+		t.Errorf("with the link: got %d", got)
+	}
+	reading := local()
+	reading.Roles = []string{"read"}
+	if guard, _ := strangers(t, reading); guard.Link("x") != "" {
+		t.Error("a console that only shows has a link")
+	}
+	if guard, _ := strangers(t, proxied()); guard.Link("x") != "" {
+		t.Error("a console with a login has a link")
+	}
 }
 
 // request is one for a page, as the named headers have it; "peer" and "host" are where it comes from and goes to.

@@ -2,7 +2,8 @@
 //
 //	request ─► Guard.Wrap: security headers, host name, no cross-site requests   headers.go
 //	        ─► Guard.Allow(role): who is it?                                    guard.go
-//	             CONSOLE_LOGIN=none   the configured user, on loopback only      config.go
+//	             CONSOLE_LOGIN=none   the configured user, on loopback only; all
+//	                                  but Read takes the token printed at start  token.go
 //	             CONSOLE_LOGIN=proxy  whom the proxy's headers name              proxy.go
 //	             CONSOLE_LOGIN=oidc   the session's user                         oidc.go, session.go
 //	           do their roles include it?                                        user.go

@@ -2,6 +2,7 @@ package access
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"net"
 	"net/http"
@@ -35,6 +36,7 @@ type Guard struct {
 	// identify returns the user of a request, and until when that holds. Its error is a *Refusal.
 	identify func(r *http.Request) (User, time.Time, error)
 	origins  *http.CrossOriginProtection
+	token    string  // without a login: whoever shows it has all roles that the console grants, others only Read
 	sessions *Sealer // nil without OIDC
 	issuer   *issuer // nil without OIDC
 }
@@ -48,8 +50,13 @@ func New(c Config, log zerolog.Logger) (*Guard, error) {
 	g := &Guard{Refuse: refuse, config: c, log: log, origins: http.NewCrossOriginProtection()}
 	switch c.Login {
 	case loginNone:
-		g.identify = func(*http.Request) (User, time.Time, error) {
-			return User{c.User, c.granted(allRoles)}, time.Now().Add(c.MaxAge), nil
+		g.token = rand.Text()
+		g.identify = func(r *http.Request) (User, time.Time, error) {
+			roles := []Role{Read}
+			if cookie, err := r.Cookie(tokenCookie); err == nil && g.isToken(cookie.Value) {
+				roles = allRoles
+			}
+			return User{c.User, c.granted(roles)}, time.Now().Add(c.MaxAge), nil
 		}
 		return g, nil
 	case loginProxy:
@@ -85,11 +92,14 @@ func (g *Guard) Wrap(next http.Handler) http.Handler {
 		if err == nil {
 			err = g.checkSite(r)
 		}
-		if err != nil {
+		switch {
+		case err != nil:
 			g.deny(w, r, err)
-			return
+		case g.isToken(r.URL.Query().Get(tokenParameter)):
+			g.keepToken(w, r)
+		default:
+			mux.ServeHTTP(w, r)
 		}
-		mux.ServeHTTP(w, r)
 	})
 }
 
@@ -107,7 +117,7 @@ func (g *Guard) Allow(role Role, page Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		user, until, err := g.identify(r)
 		if err == nil && !user.May(role) {
-			err = &Refusal{Status: http.StatusForbidden, Title: "Not allowed", Text: user.Name + " needs the role " + string(role) + " for this."}
+			err = g.forbidden(user, role)
 		}
 		if why, ok := errors.AsType[*Refusal](err); ok && why.Login && isNavigation(r) {
 			if err = g.begin(w, r, returnPath(r.URL)); err == nil {

@@ -17,8 +17,10 @@ package console
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"sync"
 
 	"errand/internal/oncall/access"
@@ -59,6 +61,9 @@ func (p *Program) Run(ctx context.Context) error {
 		}
 		s := newServer(with, x, guard, secrets)
 		with.Logger.Info().Str("addr", listener.Addr().String()).Msg("serving pages")
+		if link := guard.Link(listener.Addr().String()); link != "" {
+			fmt.Fprintln(os.Stderr, "to reveal and to act, open", link) // a secret, and so not in the log
+		}
 		return func(ctx, hard context.Context) error {
 			return errors.Join(s.run(ctx, hard, listener), x.Close())
 		}, nil
