@@ -1,7 +1,9 @@
 package console
 
 import (
+	"cmp"
 	"net/http"
+	"strconv"
 	"time"
 
 	"errand/internal/oncall/access"
@@ -13,10 +15,34 @@ type auditPage struct {
 
 	Verbs []act.Verb
 	Spans []span
-	Acts  []act.Entry
+	Acts  []acts
+	Older string // the address of a page with more of them
 }
 
-const actsShown = 100
+// acts are what a person did in one go, the newest first: 300 redrives do not push a pause out of sight.
+type acts []act.Entry
+
+// actsRead is how many acts a page reads, unless its address asks for more.
+const (
+	actsRead    = 300
+	maxActsRead = 100 * actsRead
+)
+
+// inGroups groups acts that follow one another and differ in their target alone.
+func inGroups(all []act.Entry) (groups []acts) {
+	for i, e := range all {
+		if i > 0 {
+			last := all[i-1]
+			if e.Verb == last.Verb && e.Actor == last.Actor && e.Via == last.Via && e.Why == last.Why && e.Plan == last.Plan &&
+				e.Result == last.Result && e.Message == last.Message && e.Suspect == last.Suspect {
+				groups[len(groups)-1] = append(groups[len(groups)-1], e)
+				continue
+			}
+		}
+		groups = append(groups, acts{e})
+	}
+	return groups
+}
 
 func (s *Server) audit(r *http.Request, _ access.User) (page, error) {
 	q := r.URL.Query()
@@ -25,7 +51,16 @@ func (s *Server) audit(r *http.Request, _ access.User) (page, error) {
 	if err != nil {
 		return page{}, err
 	}
-	p.Acts, err = act.Acts(r.Context(), s.reader.Conn, act.Query{Verb: act.Verb(p.Verb), Actor: p.Actor, Target: p.Target, Since: since,
-		Limit: actsShown})
+	limit, err := strconv.Atoi(cmp.Or(q.Get("read"), strconv.Itoa(actsRead)))
+	if err != nil || limit < 1 || limit > maxActsRead {
+		limit = actsRead
+	}
+	all, err := act.Acts(r.Context(), s.reader.Conn, act.Query{Verb: act.Verb(p.Verb), Actor: p.Actor, Target: p.Target, Since: since,
+		Limit: limit})
+	p.Acts = inGroups(all)
+	if len(all) == limit && limit < maxActsRead {
+		q.Set("read", strconv.Itoa(min(10*limit, maxActsRead)))
+		p.Older = "/audit?" + q.Encode()
+	}
 	return page{Title: "Audit", Nav: "/audit", Name: "audit", Data: p}, err
 }

@@ -3,6 +3,7 @@ package console
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"html"
 	"io"
 	"net/http"
@@ -83,7 +84,12 @@ func (in *installation) open(dir string, roles ...string) {
 	for _, work := range []func(context.Context){func(ctx context.Context) { x.Follow(ctx, nc, js) }, in.watch.run, in.runs.run} {
 		wg.Go(func() { work(ctx) })
 	}
-	server := httptest.NewServer(in.handler())
+	_, token, _ := strings.Cut(guard.Link(""), "=")
+	pages := in.handler()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.AddCookie(&http.Cookie{Name: "errand-token", Value: token}) // as after it was opened with its link
+		pages.ServeHTTP(w, r)
+	}))
 	in.base = server.URL
 	t.Cleanup(func() {
 		stop()
@@ -337,3 +343,33 @@ var anybody = access.User{Name: "ann", Roles: []access.Role{access.Read, access.
 
 // formOfWord is the form of the page Find.
 func formOfWord(word string) *http.Request { return &http.Request{Form: url.Values{"word": {word}}} }
+
+// A redrive of many is one line of the audit, which a pause before it stays on.
+func TestActsInOneGoAreOneLineOfTheAudit(t *testing.T) {
+	in := installed(t)
+	person, err := act.As("olga", "errand 1", in.reader.Conn, in.js)
+	if err != nil {
+		t.Fatal(err)
+	}
+	do := func(verb act.Verb, target, why string) {
+		t.Helper()
+		_, err := person.Do(t.Context(), act.Act{Verb: verb, Target: target, Why: why},
+			func(context.Context) (string, error) { return "done", nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	do(act.Pause, "mail-send", "the bank moves")
+	for n := range actsRead - 1 {
+		do(act.Redrive, fmt.Sprintf("r%d", n), "the quota was raised")
+	}
+	page := in.shows("/audit", "the bank moves")
+	if !strings.Contains(page, fmt.Sprintf("%d requests", actsRead-1)) || strings.Count(page, "the quota was raised") != 1 {
+		t.Errorf("the page of the audit is\n%s", page)
+	}
+	do(act.Redrive, "another", "the quota was raised")
+	if page = in.shows("/audit", "Older acts"); strings.Contains(page, "the bank moves") {
+		t.Error("the page reads more than it should")
+	}
+	in.shows(fmt.Sprintf("/audit?read=%d", 10*actsRead), "the bank moves")
+}

@@ -94,7 +94,7 @@ var reasons = map[messages.Reason]string{
 	messages.ReasonRefused:        "the upstream refused it",
 	messages.ReasonUnavailable:    "the upstream was unavailable until the request was given up",
 	messages.ReasonBusy:           "the upstream was busy or not reached; nothing happened there",
-	messages.ReasonHeld:           "the upstream refuses every call: check credentials, quota and address",
+	messages.ReasonHeld:           "the upstream refuses or fails every call, so none is made: the queue says why",
 	messages.ReasonShortCount:     "the upstream accepted fewer recipients than it was sent",
 	messages.ReasonNoAnswer:       "a call got no answer: it may have had an effect",
 	messages.ReasonBadAnswer:      "a call got an unreadable answer: it may have had an effect",
