@@ -72,11 +72,14 @@ func listFound(found inspect.Finding, now time.Time) listing {
 			fmt.Fprintln(c.out, "\nRecords of the transaction list that match no request with certainty:")
 			c.table([]string{"", "", "", ""}, unmatchedRows(found.Records, now))
 		}
+		if found.Hidden != nil {
+			fmt.Fprintln(c.out, "\nThere may be more:", found.Hidden)
+		}
 	}
 	switch {
 	case len(found.Found)+len(found.Rows)+len(found.Records) > 0:
 	case found.Hidden != nil:
-		l.failed = fmt.Errorf("not found in what this user may read: %w", found.Hidden)
+		l.failed = fmt.Errorf("not found in what could be read: %w", found.Hidden)
 	default:
 		l.failed = errors.New("not found: no queued request and no stored event names it")
 	}

@@ -86,6 +86,9 @@ func (r Requests) cancellableOf(ctx context.Context, op messages.Operation, id s
 		return c, c.over(ctx, r.Log, last)
 	}
 	waiting, err := r.Queues.Waiting(ctx, op, id)
+	if long, ok := errors.AsType[*inspect.SkippedError](err); ok {
+		return c, refuse("no event of %s is kept, and %w", id, long)
+	}
 	if err != nil {
 		return c, err
 	}

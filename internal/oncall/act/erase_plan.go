@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -84,13 +85,16 @@ func ErasureOf(ctx context.Context, r inspect.Reader, op messages.Operation, id 
 		}
 	}
 	waits, err := r.Waiting(ctx, op, id)
+	long, unsearched := errors.AsType[*inspect.SkippedError](err)
 	switch {
-	case err != nil:
+	case err != nil && !unsearched:
 		return e, err
 	case there && !e.State.Final(op):
 		e.Refused = "it is " + string(e.State) + ": cancel it first, or wait for its end"
 	case len(waits) > 0:
 		e.Refused = "its queue has a message of it, which goes when a program takes it"
+	case unsearched:
+		e.Refused = long.Error()
 	}
 	return e, nil
 }

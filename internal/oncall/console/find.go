@@ -2,6 +2,7 @@ package console
 
 import (
 	"cmp"
+	"errors"
 	"net/http"
 	"net/url"
 	"slices"
@@ -83,5 +84,8 @@ func (s *Server) addQueued(r *http.Request, word string, p *findPage) error {
 		}
 	}
 	slices.SortStableFunc(p.Found, func(a, b foundRow) int { return cmp.Or(b.At.Compare(a.At), strings.Compare(a.RequestID, b.RequestID)) })
+	if long, ok := errors.AsType[*inspect.SkippedError](queued.Hidden); ok {
+		p.Note = "There may be more: " + long.Error() + "."
+	}
 	return err
 }

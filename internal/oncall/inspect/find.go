@@ -43,7 +43,7 @@ type Finding struct {
 	// Unread counts records of recipients by the id of their secret, where that is not known here: whether they
 	// hold the address cannot be told.
 	Unread map[string]int `json:"unread,omitempty"`
-	// Hidden is the error of a stream that this account may not read; nil when all were searched.
+	// Hidden is the error of a stream that this account may not read, or a *SkippedError; nil when all were searched.
 	Hidden error `json:"-"`
 }
 
@@ -121,6 +121,9 @@ func (s *search) queued(ctx context.Context, op messages.Operation) error {
 		as := string(s.word.In(op, w.Data))
 		f := s.add(op, w.id, cmp.Or(as, AsID))
 		f.State, f.Time = Queued, messages.Time{Time: w.Time} // unless it has events
+	}
+	if long, ok := errors.AsType[*SkippedError](err); ok {
+		s.found.Hidden, err = errors.Join(s.found.Hidden, long), nil
 	}
 	return err
 }

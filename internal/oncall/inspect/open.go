@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/url"
 	"strconv"
@@ -15,6 +16,7 @@ import (
 
 	"errand/internal/bus"
 	"errand/internal/retry"
+	"errand/internal/style"
 	"errand/pkg/messages"
 )
 
@@ -202,26 +204,48 @@ func openOf(q Queue, w request, last bus.Message, there bool) Open {
 	return o
 }
 
+// searched is how many messages of a queue are read at most from either end of it in a search for a request: some two seconds' worth.
+const searched = 20_000
+
+// SkippedError means that a queue was too long to be searched as a whole.
+type SkippedError struct {
+	Operation messages.Operation
+	Skipped   uint64 // messages in its middle that were not read
+}
+
+func (e *SkippedError) Error() string {
+	return fmt.Sprintf("the queue %s is long: %s in its middle were not searched", bus.QueueOf(e.Operation).Name,
+		style.Plural(e.Skipped, "message", "messages"))
+}
+
 // search goes through the requests that wait for an operation and returns those that keep wants, nil for all: of one id, or of
-// all where that is "".
+// all where that is "". Errors: a *SkippedError beside what was found, or the connection's.
 func (r Reader) search(ctx context.Context, q Queue, id string, keep func(request) bool) (found []request, err error) {
-	of, place := bus.QueueOf(q.Operation), uint64(0)
-	err = bus.Scan{Stream: of.Stream, Filter: of.Filter}.Each(ctx, r.Conn, func(m bus.Message) bool {
-		if m.Sequence > q.delivered {
-			place++
-		}
-		if id != "" && !mayHave(m, of.Stream, id) {
-			return true
-		}
-		if w := requestOf(q.Operation, m); (id == "" || w.id == id) && (keep == nil || keep(w)) {
-			if m.Sequence > q.delivered {
-				w.place = place
+	of, read, pending := bus.QueueOf(q.Operation), 0, uint64(0)
+	scan := bus.Scan{Stream: of.Stream, Filter: of.Filter, From: 1}
+	visit := func(m bus.Message) bool {
+		read, pending, scan.From = read+1, m.Pending, m.Sequence+1
+		if id == "" || mayHave(m, of.Stream, id) {
+			if w := requestOf(q.Operation, m); (id == "" || w.id == id) && (keep == nil || keep(w)) {
+				if m.Sequence > q.delivered && q.Untaken > m.Pending {
+					w.place = q.Untaken - m.Pending
+				}
+				found = append(found, w)
 			}
-			found = append(found, w)
 		}
-		return true
-	})
-	return found, err
+		return read < searched
+	}
+	if err := scan.Each(ctx, r.Conn, visit); err != nil || pending == 0 {
+		return found, err
+	}
+	var skipped error
+	if read = 0; pending > searched {
+		skipped = &SkippedError{q.Operation, pending - searched}
+		if err := scan.ToLast(ctx, r.Conn, searched); err != nil {
+			return found, err
+		}
+	}
+	return found, errors.Join(scan.Each(ctx, r.Conn, visit), skipped)
 }
 
 // mayHave reports whether a message of a queue may go by an id, which requestOf reads.
@@ -248,9 +272,13 @@ func (r Reader) Queued(ctx context.Context, op messages.Operation, since time.Ti
 	})
 }
 
-// Waiting returns the messages of a request that are in the queue of an operation.
+// Waiting returns the messages of a request that are in the queue of an operation. Errors: a *SkippedError if there is none in what was
+// read of it, or the connection's.
 func (r Reader) Waiting(ctx context.Context, op messages.Operation, id string) (list []bus.Message, err error) {
 	found, err := r.search(ctx, Queue{Operation: op}, id, nil)
+	if _, long := errors.AsType[*SkippedError](err); long && len(found) > 0 {
+		err = nil
+	}
 	for _, w := range found {
 		list = append(list, w.Message)
 	}

@@ -100,6 +100,50 @@ func TestARedriveMakesNobodyReadTheQueue(t *testing.T) {
 	}
 }
 
+// However many wait, a search for one of them reads both ends of its queue, and says what it left out.
+func TestASearchReadsNoLongQueueAsAWhole(t *testing.T) {
+	t.Parallel()
+	in := provisioned(t)
+	const waiting = 2*searched + 5000
+	for i := range waiting {
+		body := fmt.Sprintf(`{"request_id":"q%d","order_number":"QQ%d"}`, i, i)
+		_, err := in.js.PublishMsgAsync(devtest.Message(t, "mandate.enroll.requested", body), jetstream.WithStallWait(time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	<-in.js.PublishAsyncComplete()
+	left := fmt.Sprintf("%d messages in its middle were not searched", waiting-2*searched)
+	left = strings.Replace(left, "5000", "5,000", 1)
+	bounded := func(what string, ask func()) {
+		t.Helper()
+		before := in.Conn.Stats().InMsgs
+		ask()
+		if n := in.Conn.Stats().InMsgs - before; n > 2*searched+15_000 {
+			t.Errorf("%s: %d messages were read", what, n)
+		}
+	}
+	for id, place := range map[string]uint64{"q7": 8, fmt.Sprint("q", waiting-7): waiting - 6, fmt.Sprint("q", searched+2500): 0} {
+		bounded("show "+id, func() {
+			s, err := in.Stories(t.Context(), id, time.Now())
+			switch {
+			case err != nil || len(s) != 1:
+				t.Fatal(s, err)
+			case place == 0 && (s[0].State != NeverSeen || !strings.Contains(s[0].Says, left)):
+				t.Errorf("%s is %s: %s, want %s", id, s[0].State, s[0].Says, left)
+			case place > 0 && (s[0].Waits == nil || s[0].Waits.Place != place):
+				t.Errorf("%s waits as %+v, want place %d", id, s[0].Waits, place)
+			}
+		})
+		bounded("find "+id, func() {
+			f, err := in.Find(t.Context(), "Q"+id, nil, time.Time{})
+			if err != nil || len(f.Found) != map[bool]int{true: 1}[place > 0] || f.Hidden == nil || !strings.Contains(f.Hidden.Error(), left) {
+				t.Errorf("%s: %+v, %v", id, f, err)
+			}
+		})
+	}
+}
+
 // many stores n requests for enrollments: three of five have ended, one in twenty of these
 // failed; the others wait.
 func (in installation) many(n int) {

@@ -60,10 +60,11 @@ func (r Reader) Stories(ctx context.Context, id string, now time.Time) ([]Story,
 	}
 	says := "never seen: no queue has it, and no event of it is kept"
 	stories = slices.DeleteFunc(stories, func(s Story) bool {
-		if s.State == NeverSeen && s.Says == noQueues {
-			says = "never seen: no event of it is kept; " + noQueues
+		unseen := s.State == NeverSeen && len(s.Mandate) == 0
+		if unseen && s.Says != "" {
+			says = "never seen: no event of it is kept; " + s.Says
 		}
-		return s.State == NeverSeen && len(s.Mandate) == 0
+		return unseen
 	})
 	if len(stories) == 0 {
 		stories = []Story{{RequestID: id, State: NeverSeen, Events: []Event{}, Says: says}}
@@ -151,6 +152,12 @@ func (r Reader) waiting(ctx context.Context, s *Story, last bus.Message, there b
 		return err
 	}
 	found, err := r.search(ctx, q, s.RequestID, nil)
+	if long, ok := errors.AsType[*SkippedError](err); ok {
+		if err = nil; len(found) == 0 {
+			s.Says = long.Error()
+			return nil
+		}
+	}
 	if err != nil {
 		return err
 	}
