@@ -6,10 +6,12 @@ import (
 	"errors"
 	"regexp"
 	"strings"
+
+	"errand/pkg/messages"
 )
 
-// shown are the fields that hold no personal data wherever they are in a body. All others are hidden, and so is a field that
-// an upstream adds tomorrow.
+// shown are the fields of errand's own objects that hold no personal data. All others are hidden, and so is everything in what an
+// upstream or a publisher has nested, whatever its fields are called.
 var shown = func() map[string]bool {
 	all := map[string]bool{}
 	for name := range strings.FieldsSeq(`
@@ -18,11 +20,15 @@ var shown = func() map[string]bool {
 		pages page total status code enhanced confidence event_id final complete_through delivered deferred bounced
 		unknown queued seen begin until accepted_at recipient on_unknown give_up_at as_html max_frequency
 		frequency_mode effective_date link_expired_at total_record new since scanned digest bucket
-		kind mandate_status method bytes body_encoding transaction_type status_description`) {
+		kind mandate_status method bytes body_encoding`) {
 		all[name] = true
 	}
 	return all
 }()
+
+// ours are the fields of events with objects that errand makes.
+var ours = map[string]bool{"": true, "match": true, "smtp": true, "unsettled": true, "invalid": true, "was": true, "evidence": true,
+	"batches": true, "to_object": true, fields: true}
 
 // texts are fields with sentences, in which addresses and long numbers are hidden.
 var texts = map[string]bool{"message": true, "why": true, "problem": true, fields: true}
@@ -45,6 +51,39 @@ var (
 	isMoment  = regexp.MustCompile(`^` + moment + `$`)
 	numbers   = regexp.MustCompile(moment + `|\d[\d -]{5,}\d`)
 )
+
+// personal are the names that a request itself has, as patterns: an upstream's answer may repeat them.
+type personal []*regexp.Regexp
+
+// personalIn returns what messages of an operation say of the payer and of recipients: each such value, and the words of a name, since
+// upstreams turn them round.
+func personalIn(op messages.Operation, bodies ...[]byte) personal {
+	var p personal
+	seen := map[string]bool{}
+	for _, body := range bodies {
+		messages.EachName(op, body, func(n messages.Name) bool {
+			for _, text := range append(strings.Fields(n.Key), n.Key) {
+				if n.As != messages.NamedOrder && len(text) > 2 && !seen[text] {
+					seen[text] = true
+					p = append(p, regexp.MustCompile(`(?i)(^|[^\pL\pN])`+regexp.QuoteMeta(text)+`($|[^\pL\pN])`))
+				}
+			}
+			return len(p) < maxNames
+		})
+	}
+	return p
+}
+
+// maxNames bounds the names that a text is searched for: a message may have 100,000 recipients.
+const maxNames = 200
+
+// hide is hideIn, and hides the names.
+func (p personal) hide(text string) string {
+	for _, name := range p {
+		text = name.ReplaceAllString(text, "${1}"+hidden+"${2}")
+	}
+	return hideIn(text)
+}
 
 // hideIn hides addresses and long numbers in a text, but not a moment.
 func hideIn(text string) string {
@@ -72,11 +111,11 @@ var (
 
 // pretty returns JSON indented and, unless reveal is set, without personal data. A body that is not JSON or is nested too
 // deeply is hidden entirely; a long one is cut.
-func pretty(body []byte, reveal bool) string {
+func pretty(body []byte, reveal bool, names personal) string {
 	var out bytes.Buffer
 	decoder := json.NewDecoder(bytes.NewReader(body))
 	decoder.UseNumber()
-	switch err := (&printer{out: &out, in: decoder, reveal: reveal}).value("", 0); {
+	switch err := (&printer{out: &out, in: decoder, reveal: reveal, names: names}).value("", 0, true); {
 	case errors.Is(err, errLong):
 		return out.String() + "\n… the rest is too long to be shown"
 	case err != nil && reveal:
@@ -91,19 +130,21 @@ type printer struct {
 	out    *bytes.Buffer
 	in     *json.Decoder
 	reveal bool
+	names  personal
 }
 
-// value copies the next value, which is in the field name.
-func (p *printer) value(name string, depth int) error {
+// value copies the next value, which is in the field name; own: of an object that errand makes.
+func (p *printer) value(name string, depth int, own bool) error {
 	token, err := p.in.Token()
 	if err != nil {
 		return err
 	}
 	open, nested := token.(json.Delim)
 	if !nested {
-		p.leaf(name, token)
+		p.leaf(name, token, own)
 		return nil
 	}
+	own = own && ours[name] && (open == '{' || name != "evidence") // an enrollment's is a list of the upstream's records
 	if depth == maxDepth {
 		return errDeep
 	}
@@ -127,7 +168,7 @@ func (p *printer) value(name string, depth int) error {
 			text, _ := key.(string) // a key is a string
 			shown := text
 			if !p.reveal {
-				shown = hideIn(text) // a publisher may have used an address as a key
+				shown = p.names.hide(text) // a publisher may have used an address as a key
 			}
 			p.text(shown)
 			if name != fields && name != headers {
@@ -135,7 +176,7 @@ func (p *printer) value(name string, depth int) error {
 			}
 			p.out.WriteString(": ")
 		}
-		if err := p.value(of, depth+1); err != nil {
+		if err := p.value(of, depth+1, own); err != nil {
 			return err
 		}
 	}
@@ -151,14 +192,14 @@ func (p *printer) value(name string, depth int) error {
 
 func (p *printer) line(depth int) { p.out.WriteString("\n" + strings.Repeat("  ", depth)) }
 
-func (p *printer) leaf(name string, token json.Token) {
+func (p *printer) leaf(name string, token json.Token, own bool) {
 	text, isText := token.(string)
 	switch {
-	case token == nil, p.reveal, shown[name] && !isText, name == "by": // the audit names who acts too
-	case shown[name]:
+	case token == nil, p.reveal, own && (shown[name] && !isText || name == "by"): // the audit names who acts too
+	case own && shown[name]:
 		token = hideAddresses(text)
-	case texts[name] && isText:
-		token = hideIn(text)
+	case own && texts[name] && isText:
+		token = p.names.hide(text)
 	default:
 		token = hidden
 	}

@@ -24,16 +24,36 @@ func TestWhatIsNotKnownToBeHarmlessIsHidden(t *testing.T) {
 			`{"message":"until 2026-11-22 23:53:07, born •••, •••:12:345"}`},
 		{`{"message":"until 2026-11-23T03:54:49Z or 2026-11-23T03:54:49.123Z"}`,
 			`{"message":"until 2026-11-23T03:54:49Z or 2026-11-23T03:54:49.123Z"}`},
+		{`{"enrollment":{"reason":"Ann","status":{"by":"Ann"}},"transaction":{"status":"Ann","message":"Ann"},"evidence":[{"status":"Ann"}]}`,
+			`{"enrollment":{"reason":"•••","status":{"by":"•••"}},"transaction":{"status":"•••","message":"•••"},"evidence":[{"status":"•••"}]}`},
+		{`{"evidence":{"seen":1,"batches":[{"count":2}]},"unsettled":[{"batch":1}]}`,
+			`{"evidence":{"seen":1,"batches":[{"count":2}]},"unsettled":[{"batch":1}]}`},
 		{`not JSON`, hidden},
 		{`{"cut":`, hidden},
 	} {
-		got := strings.Join(strings.Fields(pretty([]byte(c.in), false)), " ")
+		got := strings.Join(strings.Fields(pretty([]byte(c.in), false, nil)), " ")
 		got = strings.NewReplacer("{ ", "{", " }", "}", "[ ", "[", " ]", "]", ": ", ":", ", \"", ",\"", ", null", ",null").Replace(got)
 		if got != c.want {
 			t.Errorf("%s is shown as\n%s, want\n%s", c.in, got, c.want)
 		}
-		if revealed := pretty([]byte(c.in), true); strings.Contains(revealed, hidden) {
+		if revealed := pretty([]byte(c.in), true, nil); strings.Contains(revealed, hidden) {
 			t.Errorf("%s is revealed as %s", c.in, revealed)
+		}
+	}
+}
+
+// An upstream's text repeats what the request says of the payer: nobody who may only read learns it.
+func TestWhatTheRequestSaysOfItsPayerIsHiddenInEveryText(t *testing.T) {
+	t.Parallel()
+	request := []byte(`{"order_number":"DD001","payer_name":"Zo\u00eb  van Dam","payer_id":"S1234","payer_bank_name":"First Bank"}`)
+	names := personalIn(messages.Enroll, request)
+	for in, want := range map[string]string{
+		"payer_name: Zoë van Dam is not the holder of account 1234": "payer_name: ••• ••• ••• is not the holder of account 1234",
+		"DAM, ZOË (S1234) of First Bank has DD001":                  "•••, ••• (•••) of First Bank has DD001",
+		"Damage, and a S12345":                                      "Damage, and a S12345",
+	} {
+		if got := names.hide(in); got != want {
+			t.Errorf("%s is shown as %s, want %s", in, got, want)
 		}
 	}
 }
@@ -68,7 +88,7 @@ func TestABodyThatIsNestedDeepOrLongStaysSmall(t *testing.T) {
 		"wide":          strings.Repeat("[", 40) + "1" + strings.Repeat(",1", 15*n) + strings.Repeat("]", 40),
 	} {
 		for _, reveal := range []bool{false, true} {
-			if n := len(pretty([]byte(in), reveal)); n > 3<<20 {
+			if n := len(pretty([]byte(in), reveal, nil)); n > 3<<20 {
 				t.Errorf("%s, %d bytes, takes %d to show", name, len(in), n)
 			}
 		}

@@ -83,16 +83,25 @@ func (s *Server) requestPage(ctx context.Context, id string, user access.User, r
 
 func viewOf(s inspect.Story, user access.User, reveal bool) storyView {
 	v := storyView{Story: s}
-	views := func(events []inspect.Event, view func(inspect.Event, bool) eventView) (all []eventView) {
+	var bodies [][]byte // that may hold the request, or what came of it
+	for _, e := range s.Events {
+		bodies = append(bodies, e.Message.Data)
+	}
+	for _, d := range s.Dead {
+		bodies = append(bodies, d.Event.Message.Data)
+	}
+	m := masked{reveal, personalIn(s.Operation, bodies...)}
+	v.Says = m.text(s.Says)
+	views := func(events []inspect.Event, view func(inspect.Event, masked) eventView) (all []eventView) {
 		for _, e := range events {
-			all = append(all, view(e, reveal))
+			all = append(all, view(e, m))
 		}
 		return all
 	}
 	v.Events, v.Deliveries, v.Mandate = views(s.Events, eventViewOf), views(s.Delivered, eventViewOf), views(s.Mandate, mandateView)
 	for _, d := range s.Dead {
-		letter := eventViewOf(d.Event, reveal)
-		letter.Reason, letter.Message, letter.At = d.Reason, d.Message, d.Time
+		letter := eventViewOf(d.Event, m)
+		letter.Reason, letter.Message, letter.At = d.Reason, m.text(d.Message), d.Time
 		v.Letters = append(v.Letters, letter)
 	}
 	if !user.May(access.Act) || s.State == inspect.NeverSeen {
@@ -104,22 +113,33 @@ func viewOf(s inspect.Story, user access.User, reveal bool) storyView {
 	return v
 }
 
-func eventViewOf(e inspect.Event, reveal bool) eventView {
+// masked is how the texts of a request are shown.
+type masked struct {
+	reveal bool
+	names  personal
+}
+
+func (m masked) text(text string) string {
+	if m.reveal {
+		return text
+	}
+	return m.names.hide(text)
+}
+
+func eventViewOf(e inspect.Event, m masked) eventView {
 	facts, _ := messages.ReadFacts(e.Message.Data) // fields that cannot be read stay empty
 	subject := messages.ParseSubject(e.Subject)
 	v := eventView{State: subject.State, At: e.Time, Attempt: facts.Attempt, Reason: facts.Reason, HTTP: facts.HTTPStatus,
-		Message: facts.Message, By: facts.By, Why: facts.Why, Outcome: facts.Outcome, Body: pretty(e.Message.Data, reveal), Sequence: e.Sequence}
-	if !reveal {
-		v.Message, v.Why = hideIn(v.Message), hideIn(v.Why)
-	}
+		Message: m.text(facts.Message), By: facts.By, Why: m.text(facts.Why), Outcome: facts.Outcome,
+		Body: pretty(e.Message.Data, m.reveal, m.names), Sequence: e.Sequence}
 	if subject.Batch > 0 {
 		v.What = fmt.Sprint("batch ", subject.Batch)
 	}
 	return v
 }
 
-func mandateView(e inspect.Event, reveal bool) eventView {
-	v := eventViewOf(e, reveal)
+func mandateView(e inspect.Event, m masked) eventView {
+	v := eventViewOf(e, m)
 	op := messages.ParseSubject(e.Subject).Operation
 	v.What = strings.ToLower(plain(op))
 	if op == messages.Callback {
