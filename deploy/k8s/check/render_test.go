@@ -37,6 +37,7 @@ type set struct {
 	services    []*corev1.Service
 	deployments []*appsv1.Deployment
 	jobs        []*batchv1.Job
+	cronJobs    []*batchv1.CronJob
 	budgets     []*policyv1.PodDisruptionBudget
 	policies    []*networkingv1.NetworkPolicy
 }
@@ -63,6 +64,8 @@ func (s *set) add(text []byte) error {
 		return keep(&s.deployments, text)
 	case "Job":
 		return keep(&s.jobs, text)
+	case "CronJob":
+		return keep(&s.cronJobs, text)
 	case "PodDisruptionBudget":
 		return keep(&s.budgets, text)
 	case "NetworkPolicy":
@@ -96,6 +99,9 @@ func (s *set) pods() (list []pod) {
 	}
 	for _, j := range s.jobs {
 		list = append(list, pod{"Job", j.Name, &j.Spec.Template})
+	}
+	for _, c := range s.cronJobs {
+		list = append(list, pod{"CronJob", c.Name, &c.Spec.JobTemplate.Spec.Template})
 	}
 	return list
 }
