@@ -265,7 +265,8 @@ func output(cmd *exec.Cmd) ([]byte, error) {
 
 // packages maps the programs of this machine that are used to their Debian packages.
 var packages = map[string]string{"etcd": "etcd-server", "containerd": "containerd", "containerd-shim-runc-v2": "containerd",
-	"ctr": "containerd", "runc": "runc", "ip": "iproute2", "nft": "nftables", "/usr/lib/cni/ptp": "containernetworking-plugins"}
+	"ctr": "containerd", "/bin/busybox": "busybox-static", "runc": "runc", "ip": "iproute2", "nft": "nftables",
+	"/usr/lib/cni/ptp": "containernetworking-plugins"}
 
 // installed returns an error that names the packages of missing programs.
 func installed(programs ...string) error {

@@ -26,6 +26,7 @@ func (w *world) control(ctx context.Context, method, path, body string, into any
 	if err != nil {
 		return err
 	}
+	request.Host = "sandbox:8085" // the only name that it answers to
 	response, err := (&http.Client{Timeout: 30 * time.Second}).Do(request)
 	if err != nil {
 		return err
@@ -80,20 +81,20 @@ func (w *world) oracle(ctx context.Context) (upstreamState, error) {
 
 // connect finds the sandbox, and makes a connection for each NATS user, with its own permissions.
 func (w *world) connect(ctx context.Context) error {
+	secrets := map[string][2]string{"producer": {"nats-people", "producer"}, "provisioner": {"errand-provision", "nats-password"}}
+	return w.connectAs(ctx, "nats://"+get(w.reach(ctx, "service/nats", 4222)), func(user string) string {
+		encoded := get(w.k(ctx, "get", "secret", secrets[user][0], "-o", "jsonpath={.data."+secrets[user][1]+"}"))
+		return string(get(base64.StdEncoding.DecodeString(encoded)))
+	})
+}
+
+// connectAs is connect with these passwords.
+func (w *world) connectAs(ctx context.Context, url string, password func(user string) string, options ...nats.Option) error {
 	w.sandbox = "http://" + get(w.reach(ctx, "service/sandbox", 8085))
-	broker := get(w.reach(ctx, "service/nats", 4222))
-	for _, who := range []struct {
-		js                *jetstream.JetStream
-		user, secret, key string
-	}{
-		{&w.producer, "producer", "nats-people", "producer"},
-		{&w.provisioner, "provisioner", "errand-provision", "nats-password"},
-	} {
-		encoded := get(w.k(ctx, "get", "secret", who.secret, "-o", "jsonpath={.data."+who.key+"}"))
-		password := get(base64.StdEncoding.DecodeString(encoded))
-		nc := get(nats.Connect("nats://"+broker, nats.UserInfo(who.user, string(password)), nats.CustomInboxPrefix("_INBOX_"+who.user),
-			nats.MaxReconnects(-1)))
-		*who.js = get(jetstream.New(nc))
+	for user, js := range map[string]*jetstream.JetStream{"producer": &w.producer, "provisioner": &w.provisioner} {
+		nc := get(nats.Connect(url, append(options, nats.UserInfo(user, password(user)), nats.CustomInboxPrefix("_INBOX_"+user),
+			nats.MaxReconnects(-1))...))
+		*js = get(jetstream.New(nc))
 	}
 	return nil
 }
@@ -173,8 +174,12 @@ func (w *world) publish(ctx context.Context, subject, id string, body any) error
 	if err != nil {
 		return err
 	}
-	_, err = w.producer.Publish(ctx, subject, data, jetstream.WithMsgID(id))
-	return err
+	return until(ctx, time.Minute, func(ctx context.Context) error { // repeated until it is acknowledged, which its id makes harmless
+		ctx, stop := context.WithTimeout(ctx, 5*time.Second)
+		defer stop()
+		_, err := w.producer.Publish(ctx, subject, data, jetstream.WithMsgID(id))
+		return err
+	})
 }
 
 // load publishes ten of both kinds a second until ctx ends.

@@ -26,16 +26,21 @@ var assertions = []assertion{
 	{name: "scale", text: "KEDA scales with a backlog and back to 1", run: checkScale},
 	{name: "held", text: "upstream down: not ready, says why, no pod is added; it recovers on its own", run: checkHeld},
 	{name: "deferred", text: "requests that the upstream defers add no pod", run: checkDeferred},
+	{name: "production", text: "the production overlay, three NATS servers with TLS and disks: an enrollment and a message succeed",
+		run: checkProduction},
+	{name: "backup", text: "every disk of NATS is lost; restored from the backup, nothing that was run is run again", run: checkBackup},
+	{name: "upgrade", text: "NATS " + older + " to " + newer + " and new programs, one by one, under load: nothing is repeated or lost",
+		run: checkUpgrade},
 }
 
 // notProven is what no assertion shows on this cluster.
-const notProven = `that NetworkPolicies are enforced (this node's network has none), volumes and
-more than one NATS server, more than one node, ingress of alerts, KEDA's admission webhook and certificates.`
+const notProven = `that NetworkPolicies are enforced (this node's network has none), the chart of NATS (a
+StatefulSet stands in for it), more than one node, ingress of alerts, KEDA's admission webhook and certificates.`
 
 // checkDeploy applies the sandbox overlay and waits until everything is ready.
 func checkDeploy(ctx context.Context, w *world) error {
 	get(w.apply(ctx, "sandbox"))
-	get(w.k(ctx, "wait", "--for=condition=complete", "job/errand-provision", "--timeout=180s"))
+	must(w.waitComplete(ctx, "errand-provision"))
 	must(w.waitSettled(ctx, 3*time.Minute))
 	w.logf("everything is ready, streams are provisioned")
 	// A negative control: the policy is enforced.

@@ -38,7 +38,8 @@ func (p *prove) Run(ctx context.Context) error {
 
 // runEnclosed prepares what a cluster needs and starts it in its own namespaces.
 func (p *prove) runEnclosed(ctx context.Context) error {
-	if err := installed("etcd", "containerd", "containerd-shim-runc-v2", "ctr", "runc", "ip", "nft", "/usr/lib/cni/ptp"); err != nil {
+	if err := installed("etcd", "containerd", "containerd-shim-runc-v2", "ctr", "runc", "ip", "nft", "/usr/lib/cni/ptp",
+		"/bin/busybox"); err != nil {
 		return err
 	}
 	if os.Geteuid() != 0 {

@@ -23,6 +23,9 @@ type world struct {
 
 	sandbox               string // URL
 	producer, provisioner jetstream.JetStream
+
+	passwords map[string]string // of the NATS users of the production overlay
+	kept      *batch            // was run before the backup
 }
 
 const namespace = "errand"
