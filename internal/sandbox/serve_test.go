@@ -4,7 +4,6 @@ import (
 	"context"
 	"io"
 	"net/http"
-	"os"
 	"os/exec"
 	"reflect"
 	"strings"
@@ -38,11 +37,7 @@ func TestServeListensUntilItsContextEnds(t *testing.T) {
 	}
 }
 
-func TestHelpAndDocumentNameEverything(t *testing.T) {
-	document, err := os.ReadFile("../../docs/use/try.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+func TestHelpNamesEverything(t *testing.T) {
 	var names []string
 	names = append(names, kinds...)
 	names = append(names, operationNames[:]...)
@@ -58,15 +53,9 @@ func TestHelpAndDocumentNameEverything(t *testing.T) {
 		names = append(names, "/_sandbox/"+path)
 	}
 	for _, name := range names {
-		if !strings.Contains(string(document), name) {
-			t.Errorf("docs/use/try.md does not mention %s", name)
-		}
 		if !strings.Contains(Help, name) && name != "seen" && name != "fired" {
 			t.Errorf("Help does not mention %s", name)
 		}
-	}
-	if !strings.Contains(string(document), "\n```text\n"+Help+"```\n") {
-		t.Error("docs/use/try.md does not show Help as it is")
 	}
 	for line := range strings.Lines(Help) {
 		if len(line) > 101 {
