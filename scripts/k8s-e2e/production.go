@@ -109,21 +109,22 @@ func (w *world) secrets(ctx context.Context) map[string]string {
 
 // volumes makes empty disks for the servers of NATS and for backups: directories of this machine.
 func (w *world) volumes(ctx context.Context, names ...string) error {
-	yaml := `
+	var yaml strings.Builder
+	yaml.WriteString(`
 apiVersion: storage.k8s.io/v1
 kind: StorageClass
 metadata: {name: local, annotations: {storageclass.kubernetes.io/is-default-class: "true"}}
 provisioner: kubernetes.io/no-provisioner
 volumeBindingMode: Immediate
-`
+`)
 	for _, claim := range names {
 		dir := w.path("volumes", filepath.Base(claim))
 		// Open to all: no ownership is changed on this kind of volume.
-		if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o700), os.Chmod(dir, 0o777)); err != nil { //nolint:gosec // G302
+		if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o700), os.Chmod(dir, 0o777)); err != nil {
 			return err
 		}
 		namespace, name, _ := strings.Cut(claim, "/")
-		yaml += fmt.Sprintf(`---
+		fmt.Fprintf(&yaml, `---
 apiVersion: v1
 kind: PersistentVolume
 metadata: {name: %s}
@@ -135,7 +136,7 @@ spec:
   claimRef: {namespace: %s, name: %s}
 `, name, dir, namespace, name)
 	}
-	_, err := w.kubectlWith(ctx, yaml, "apply", "--server-side", "-f", "-")
+	_, err := w.kubectlWith(ctx, yaml.String(), "apply", "--server-side", "-f", "-")
 	return err
 }
 
