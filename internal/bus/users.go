@@ -12,7 +12,7 @@ import (
 
 // Users are those of deploy/nats/errand.conf.
 var Users = []string{"mandate-consumer", "mail-consumer", "log-poller", "transaction-poller", "callback-receiver", "provisioner",
-	"service", "producer", "subscriber", "ann", "olga", "eraser", "console", "admin", "system"}
+	"service", "producer", "subscriber", "ann", "olga", "eraser", "console", "console-act", "admin", "system"}
 
 // ErrNoPasswords means that the servers let in anyone.
 var ErrNoPasswords = errors.New("NATS lets in anyone: it has no users, or those of certificates")

@@ -32,7 +32,7 @@ import (
 
 // users are the users of the shipped configuration; a program's user has its name.
 var users = []string{"mandate-consumer", "mail-consumer", "log-poller", "transaction-poller", "callback-receiver", "provisioner",
-	"service", "producer", "subscriber", "ann", "olga", "eraser", "console", "admin", "system"}
+	"service", "producer", "subscriber", "ann", "olga", "eraser", "console", "console-act", "admin", "system"}
 
 // password is a user's; keptItsSecrets looks for it in all that is said.
 func password(user string) string { return user + "-password-" + secretMark }

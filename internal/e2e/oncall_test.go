@@ -102,7 +102,7 @@ var consolePages = []string{"/", "/find", "/requests", "/requests?state=failed",
 
 // Whatever the server refuses its user fails the test (installation.close).
 func TestTheConsoleWorksWithTheRightsOfItsUser(t *testing.T) {
-	ask := consoleOf(t)
+	ask := consoleOf(t, "NATS_USER=console-act", "NATS_PASSWORD="+password("console-act"))
 	for _, page := range consolePages {
 		status, body := ask(page, nil)
 		errorIf(t, status != http.StatusOK, "%s: %d\n%s", page, status, body)
@@ -122,7 +122,7 @@ func TestTheConsoleWorksWithTheRightsOfItsUser(t *testing.T) {
 
 // A console that only shows does with the rights of one who only reads.
 func TestAConsoleThatOnlyShowsWorksWithTheRightsOfPeople(t *testing.T) {
-	ask := consoleOf(t, "CONSOLE_ROLES=read", "NATS_USER=ann", "NATS_PASSWORD="+password("ann"))
+	ask := consoleOf(t, "CONSOLE_ROLES=read")
 	for _, page := range consolePages {
 		status, body := ask(page, nil)
 		errorIf(t, status != http.StatusOK || strings.Contains(body, "payer@example.test"), "%s: %d\n%s", page, status, body)

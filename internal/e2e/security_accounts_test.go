@@ -19,7 +19,8 @@ import (
 // mayRead is what those who are not in the programs' account may come to know.
 var mayRead = map[string][]string{
 	"service": {"events"}, "subscriber": {"events"}, "producer": {"lists"}, "callback-receiver": {"callbacks"},
-	"ann": readByPeople, "olga": readByPeople, "console": readByPeople, "operator": {"requests", "events", "callbacks", "log", "dead"},
+	"ann": readByPeople, "olga": readByPeople, "console": readByPeople, "console-act": readByPeople,
+	"operator": {"requests", "events", "callbacks", "log", "dead"},
 }
 
 var readByPeople = []string{"requests", "events", "callbacks", "log", "dead", "audit"}
@@ -83,8 +84,8 @@ func TestNobodyButTheProgramsCanChangeOrReadWhatIsNotNamedForThem(t *testing.T) 
 
 // mayWrite are the subjects that those may write to who act; what else of their streams changes is found by subject.
 var mayWrite = map[string]*regexp.Regexp{
-	"olga":    regexp.MustCompile(`^(audit\.\w+\.olga\.\w+|\w+\.\w+\.(reopened|failed)\.\w+)$`),
-	"console": regexp.MustCompile(`^(audit\.\w+\.\w+\.\w+|\w+\.\w+\.(reopened|failed)\.\w+)$`),
+	"olga":        regexp.MustCompile(`^(audit\.\w+\.olga\.\w+|\w+\.\w+\.(reopened|failed)\.\w+)$`),
+	"console-act": regexp.MustCompile(`^(audit\.\w+\.\w+\.\w+|\w+\.\w+\.(reopened|failed)\.\w+)$`),
 	// Of any request, but nothing else of it.
 	"callback-receiver": regexp.MustCompile(`^mandate\.callback\.received\.\w+$`),
 }

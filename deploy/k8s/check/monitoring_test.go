@@ -451,6 +451,8 @@ func TestAlertsSpeakWhenTheyShould(t *testing.T) {
 		{"ErrandHeld", "none is", []string{`errand_held{` + mandate + `} 0x30`}, false},
 		{"ErrandDown", "a program is not there", []string{`errand_ready{job="mandate-consumer"} 1x30`,
 			`errand_ready{job="mail-consumer"} 0x30`}, true},
+		{"ErrandDown", "a program of one of two installations is there no more",
+			append([]string{`errand_ready{job="log-poller", namespace="staging", pod="p"} 1x10`}, all...), true},
 		{"ErrandDown", "all are there, ready or not", all, false},
 		{"ErrandDown", "an optional program is there no more", append([]string{`errand_ready{` + lister + `} 1x10`}, all...), true},
 		{"ErrandDown", "an optional program is there", append([]string{`errand_ready{` + lister + `} 0x30`}, all...), false},
