@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"strconv"
 	"strings"
 	"testing"
@@ -122,28 +121,6 @@ func TestAStandbyReadsNothingUntilItLeads(t *testing.T) {
 	l.untilLeads(second, takeover)
 	l.wantEnd(second)
 	equal(t, "takeovers", l.count("mail.log.turn"), 4) // one for each leader: the last poller of all stood by
-}
-
-// Of two pollers one after the other is paused, at a random time, while the
-// other one publishes what comes and changes meanwhile.
-func TestTwoPollersPausedInTurnPublishNothingTwice(t *testing.T) {
-	const turns = 4
-	draw := rand.New(rand.NewPCG(3, 4))
-	l := installLog(t, 30)
-	pollers := []*process{l.start("log-poller"), l.start("log-poller")}
-	for n := range turns {
-		still, other := pollers[n%2], pollers[(n+1)%2]
-		l.add(100)
-		wait(t.Context(), time.Duration(draw.IntN(300))*time.Millisecond)
-		still.pause()
-		l.add(30)
-		l.deliver(150)
-		l.untilLeads(other, takeover)
-		l.caughtUp(other)
-		still.resume()
-		l.caughtUp(still)
-	}
-	l.wantEnd(pollers...)
 }
 
 // One of two pollers is killed: the other one publishes what comes from then on, and nothing
