@@ -42,6 +42,7 @@ func (*deadRedrive) Help() string {
                        its unaccepted batches even without --accept-twice
     was_done           it turned out to be done, or its order number is
                        listed: run only if --force names it
+    fails_again        it is not valid: run only with --force
     cancelled          a person withdrew it: run only with --force
     open, superseded   it already runs or waits, or has newer events:
                        nothing to do

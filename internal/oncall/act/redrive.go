@@ -111,7 +111,7 @@ func (i Item) consented(c Consent) (Item, error) {
 		}
 		return i, fmt.Errorf("%w: %s; it may be done twice, which was not accepted", ErrNothingDone, i.Says)
 	case inspect.RunsForced:
-		if i.named(c.Force) && (i.Operation != messages.Send || i.Class == inspect.Cancelled) {
+		if i.named(c.Force) && (i.Operation != messages.Send || i.Class != inspect.WasDone) {
 			return i, nil
 		}
 	}

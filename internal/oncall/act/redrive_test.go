@@ -148,7 +148,7 @@ func TestAPlanSaysWhatMayBeDoneTwice(t *testing.T) {
 	}{
 		"m-failed": {"failed", `,"reason":"refused","batches":1,"unsettled":[{"batch":1,"state":"refused"}],"unsettled_count":1`, "safe",
 			[]int{1}, nil},
-		"m-early": {"failed", `,"reason":"invalid_request","batches":0`, "safe", nil, nil},
+		"m-early": {"failed", `,"reason":"invalid_request","batches":0`, "fails_again", nil, nil},
 		"m-unknown": {"uncertain", `,"reason":"no_answer","batches":1,"unsettled":[{"batch":1,"count":3,"state":"uncertain"}],"unsettled_count":1`,
 			"may_be_done_twice", nil, []int{1}},
 		"m-partial": {"partial", `,"batches":4,"unsettled":[{"batch":2,"state":"refused"},{"batch":4,"state":"deferred"}],"unsettled_count":2`,

@@ -26,7 +26,9 @@ func TestAGroupOfDeadLettersSaysWhatItsPlanSays(t *testing.T) {
 		group     inspect.Class
 		plan      inspect.Class
 	}{
-		"refused":   {"mandate.enroll", "failed", body{"reason": "refused"}, inspect.Safe, inspect.Safe},
+		"refused": {"mandate.enroll", "failed", body{"reason": "refused"}, inspect.Safe, inspect.Safe},
+		"invalid": {"mandate.enroll", "failed", body{"reason": "invalid_request"}, inspect.FailsAgain,
+			inspect.FailsAgain},
 		"behind":    {"mandate.enroll", "failed", body{"reason": "unavailable", "after_unknown": true}, inspect.Twice, inspect.Twice},
 		"withdrawn": {"mandate.enroll", "failed", body{"reason": "cancelled"}, inspect.Cancelled, inspect.Cancelled},
 		"unknown":   {"mandate.enroll", "uncertain", body{"reason": "no_answer", "evidence": []body{}}, inspect.Twice, inspect.Twice},

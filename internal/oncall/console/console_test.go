@@ -257,6 +257,51 @@ func TestAGroupOfDeadLettersLeadsToItsLettersAndTheirPlan(t *testing.T) {
 	}
 }
 
+// What went on after it ended needs nobody: it is told apart from what does, and a redrive says what became of its requests.
+func TestDeadLettersBeginWithWhatNeedsSomebody(t *testing.T) {
+	t.Parallel()
+	in := installed(t)
+	in.failed("order-1")
+	in.failed("order-2")
+	page := in.shows("/dead-letters", "2 requests that ended failed or uncertain need somebody")
+	letter := regexp.MustCompile(`name="letter" value="(\d+)" aria-label="Select order-2"`).FindStringSubmatch(page)
+	if len(letter) != 2 {
+		t.Fatalf("order-2 is not listed:\n%s", page)
+	}
+	_, run := in.post("/redrive", url.Values{"item": {"seq:" + letter[1]}, "why": {"it is back"}})
+	path := regexp.MustCompile(`/redrives/[A-Z0-9]+`).FindString(run + in.shows("/dead-letters", "1 of 1 request"))
+	in.shows(path, "reopened: 1")
+	in.store("mandate.enroll.succeeded.order-2", body{"request_id": "order-2"})
+	in.shows(path, "succeeded: 1")
+	page = in.shows("/dead-letters", "1 other needs nobody")
+	if !strings.Contains(page, "/requests/order-1") || strings.Contains(page, "/requests/order-2") {
+		t.Errorf("the page is\n%s", page)
+	}
+	in.shows("/dead-letters?all=1", "/requests/order-2")
+}
+
+func TestAQueueThatGivesOutNothingIsNotCalledOpen(t *testing.T) {
+	t.Parallel()
+	mail := func(faults []string, holds ...bus.Hold) []bus.ProgramStatus {
+		return []bus.ProgramStatus{{Program: "mail-consumer", Faults: faults, Holds: holds}}
+	}
+	paused := inspect.Queue{Operation: messages.Send, PausedUntil: &messages.Time{}}
+	for want, c := range map[string]struct {
+		queue    inspect.Queue
+		programs []bus.ProgramStatus
+	}{
+		"paused":     {paused, mail(nil)},
+		"held":       {inspect.Queue{Operation: messages.Send}, mail(nil, bus.Hold{Operation: messages.Send, Why: "status 503"})},
+		"no program": {inspect.Queue{Operation: messages.Enroll}, mail(nil)},
+		"not ready":  {inspect.Queue{Operation: messages.Send}, mail([]string{"NATS check failed"})},
+		"open":       {inspect.Queue{Operation: messages.Account}, mail(nil)},
+	} {
+		if got := (queuesPage{known: known{Status: inspect.Status{Programs: c.programs}}}).StateOf(c.queue); got.Text != want {
+			t.Errorf("%+v is %q, want %q", c.queue, got.Text, want)
+		}
+	}
+}
+
 func TestWhoMayOnlyReadNeitherActsNorReveals(t *testing.T) {
 	t.Parallel()
 	in := installed(t, "read")

@@ -157,7 +157,7 @@ func TestAPlanSaysWhatRunsWithoutATick(t *testing.T) {
 		"unsettled": []body{{"batch": 1, "state": "refused"}, {"batch": 3, "state": "uncertain"}}})
 	ended("mandate.enroll.failed", "withdrawn", body{"reason": "cancelled"})
 	in.shows("/dead-letters", "letter-1")
-	in.shows("/dead-letters", "was cancelled")
+	in.shows("/dead-letters?all=1", "was cancelled")
 	_, page := in.get("/redrive?request=letter-1")
 	for _, text := range []string{"1 request runs when you confirm", "1 batch not accepted, 1 batch of unknown fate",
 		"also send the batches of unknown fate"} {

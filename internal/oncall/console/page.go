@@ -28,6 +28,7 @@ type frame struct {
 	User                access.User
 	Links               []link
 	Notices             []notice
+	Problems            int
 	Logout              string // where a form ends the session, "" without sessions
 	Tag                 string // of this version; "" for a page that does not change
 	Style, Icon, Script string
@@ -46,7 +47,8 @@ func (s *Server) show(w http.ResponseWriter, r *http.Request, user access.User, 
 	}
 	var body bytes.Buffer
 	err := templates[p.Name].ExecuteTemplate(&body, part, frame{page: p, User: user, Links: links, Notices: s.watch.notices(),
-		Logout: s.guard.LogoutPath(), Tag: tag, Style: style.Style.Path, Icon: style.Icon.Path, Script: script.Path})
+		Problems: len(s.watch.get().Status.Problems),
+		Logout:   s.guard.LogoutPath(), Tag: tag, Style: style.Style.Path, Icon: style.Icon.Path, Script: script.Path})
 	if err != nil {
 		s.log.Error().Err(err).Str("page", p.Name).Msg("page failed")
 		http.Error(w, "This page cannot be shown; the console's log says why.", http.StatusInternalServerError)

@@ -9,6 +9,7 @@ import (
 	"errand/internal/bus"
 	"errand/internal/oncall/access"
 	"errand/internal/oncall/inspect"
+	"errand/internal/style"
 	"errand/pkg/messages"
 )
 
@@ -17,6 +18,23 @@ type queuesPage struct {
 	Missing []string // programs that do not answer
 	Open    []inspect.Open
 	MayAct  bool
+}
+
+// StateOf is whether a queue gives out requests, and why not.
+func (p queuesPage) StateOf(q inspect.Queue) badge {
+	programs, name := p.Status.Programs, bus.ProgramOf(q.Operation)
+	_, held := bus.HoldOf(programs, q.Operation)
+	switch {
+	case q.PausedUntil != nil:
+		return badge{style.Doubt, "paused"}
+	case held.Why != "":
+		return badge{style.Doubt, "held"}
+	case !p.Status.Answers(name):
+		return badge{style.Bad, "no program"}
+	case !slices.ContainsFunc(programs, func(s bus.ProgramStatus) bool { return s.Program == name && len(s.Faults) == 0 }):
+		return badge{style.Bad, "not ready"}
+	}
+	return badge{style.Good, "open"}
 }
 
 const longestWaits = 25

@@ -131,7 +131,8 @@ type deadList struct {
 	Groups []index.Count // by operation, class and reason, the largest first
 	Asked  asked
 	Class  inspect.Class
-	Total  int
+	Total  int // that need somebody
+	Others int
 	Chosen bool // the rows are filtered
 	MayAct bool
 	Runs   []runPage // recent redrives
@@ -146,7 +147,7 @@ func (s *Server) deadLetters(r *http.Request, user access.User) (page, error) {
 	list := deadList{Asked: askedOf(q), Class: inspect.Class(q.Get("class")),
 		MayAct: user.May(access.Act), Runs: s.runs.list()}
 	list.Groups = index.Sum(counts, func(k index.Kind) index.Kind {
-		if !k.Dead {
+		if !k.Needed() {
 			return index.Kind{}
 		}
 		return index.Kind{Operation: k.Operation, Class: k.Class, Reason: k.Reason}
@@ -154,18 +155,23 @@ func (s *Server) deadLetters(r *http.Request, user access.User) (page, error) {
 	for _, g := range list.Groups {
 		list.Total += g.Count
 	}
+	for _, c := range counts {
+		if c.Dead && !c.Needed() {
+			list.Others += c.Count
+		}
+	}
 	f, err := deadFilter(q)
 	if err != nil {
 		return page{}, err
 	}
-	list.Chosen = list.Class != "" || list.Asked.Filtered()
+	list.Chosen = !f.Needed
 	list.listPage, err = s.listed(r, f)
 	return page{Title: "Dead letters", Nav: "/dead-letters", Name: "dead", Data: list}, err
 }
 
 func deadFilter(q url.Values) (index.Filter, error) {
 	f, err := askedOf(q).filter(time.Now())
-	f.Dead = true
+	f.Dead, f.Needed = true, q.Get("class") == "" && q.Get("all") == ""
 	if class := inspect.Class(q.Get("class")); class != "" {
 		f.Classes = []inspect.Class{class}
 	}

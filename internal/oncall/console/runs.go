@@ -10,6 +10,7 @@ import (
 
 	"errand/internal/oncall/access"
 	"errand/internal/oncall/act"
+	"errand/internal/oncall/index"
 )
 
 // redriveRun is a redrive that is under way, or has ended.
@@ -40,6 +41,8 @@ type runPage struct {
 	Results []act.Redriven
 	Counts  map[string]int // by result
 	Left    []act.Item
+	Now     map[uint64]index.Row // what became of those published, by dead letter
+	Became  []index.Count
 	Ended   time.Time
 	Problem string
 	MayAct  bool
@@ -143,7 +146,20 @@ func (s *Server) redriveRun(r *http.Request, user access.User) (page, error) {
 		return page{}, errNoRun
 	}
 	p := run.page()
-	p.MayAct = user.May(access.Act)
+	p.MayAct, p.Now = user.May(access.Act), map[uint64]index.Row{}
+	for _, done := range p.Results {
+		rows, err := s.index.Request(r.Context(), done.RequestID)
+		if err != nil {
+			return page{}, err
+		}
+		for _, row := range rows {
+			if row.Operation == done.Operation && done.Result == act.Done {
+				p.Now[done.Sequence] = row
+				p.Became = append(p.Became, index.Count{Kind: row.Kind, Count: 1})
+			}
+		}
+	}
+	p.Became = index.Sum(p.Became, func(k index.Kind) index.Kind { return index.Kind{State: k.State} })
 	return page{Title: "Redrive", Nav: "/dead-letters", Name: "run", Data: p}, nil
 }
 
@@ -153,7 +169,7 @@ func (s *Server) stampOfRun(r *http.Request) string {
 		return ""
 	}
 	p := run.page()
-	return fmt.Sprint(len(p.Results), p.Ended)
+	return fmt.Sprint(len(p.Results), p.Ended, s.index.Version())
 }
 
 // cancelRedrive stops a redrive after its current request.

@@ -51,7 +51,7 @@ func (s *Server) today(r *http.Request, _ access.User) (page, error) {
 		return page{}, err
 	}
 	for _, c := range counts {
-		if c.Dead {
+		if c.Needed() {
 			t.Dead += c.Count
 		}
 	}

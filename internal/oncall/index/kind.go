@@ -25,6 +25,12 @@ func (k Kind) Open() bool {
 	return k.State != "" && !k.State.Final(k.Operation)
 }
 
+// Needed reports whether a dead letter of a kind needs somebody: it does not where its request went on, was withdrawn or was done.
+func (k Kind) Needed() bool {
+	over := k.Class == inspect.Superseded || k.Class == inspect.Underway || k.Class == inspect.Cancelled
+	return k.Dead && !over && (k.State != messages.Resolved || k.Class != inspect.WasDone)
+}
+
 // expired is the kind of requests of which no event is known.
 func expired(op messages.Operation) Kind {
 	class, _ := inspect.ClassOf(op, "", messages.Facts{})

@@ -20,6 +20,7 @@ type Filter struct {
 	Reasons    []messages.Reason
 	Classes    []inspect.Class
 	Dead       bool      // those alone that have a dead letter
+	Needed     bool      // of these, those that need somebody
 	Since      time.Time // of the state that they are in
 	Until      time.Time // before it
 	Before     Cursor    // where the page begins: Page.Next of the one before it
@@ -29,8 +30,8 @@ type Filter struct {
 // wants reports whether requests of a kind are asked for. One whose history is not known is listed only among dead
 // letters.
 func (f Filter) wants(k Kind) bool {
-	return (k.State != "" || k.Dead) && (!f.Dead || k.Dead) && one(f.Operations, k.Operation) && one(f.States, k.State) &&
-		one(f.Reasons, k.Reason) && one(f.Classes, k.Class)
+	return (k.State != "" || k.Dead) && (!f.Dead || k.Dead) && (!f.Needed || k.Needed()) && one(f.Operations, k.Operation) &&
+		one(f.States, k.State) && one(f.Reasons, k.Reason) && one(f.Classes, k.Class)
 }
 
 func one[T comparable](asked []T, value T) bool {

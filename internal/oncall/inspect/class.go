@@ -18,6 +18,7 @@ const (
 	Reopened   Class = "reopened"
 	Twice      Class = "may_be_done_twice"
 	WasDone    Class = "was_done"
+	FailsAgain Class = "fails_again"
 	Cancelled  Class = "cancelled"
 	CannotRun  Class = "cannot_run"
 	Underway   Class = "open"
@@ -50,6 +51,7 @@ var Classes = []ClassInfo{
 	{Reopened, style.Good, "already reopened", "it was reopened and not published: that was interrupted", RunsAsked},
 	{Twice, style.Doubt, "may be done twice", "a call may have had an effect, or its history is gone", RunsAccepted},
 	{WasDone, "", "was done", "it turned out to be done, or its order number is listed", RunsForced},
+	{FailsAgain, style.Bad, "fails again", "its contents are not valid: its publisher corrects them, under its id", RunsForced},
 	{Cancelled, "", "was cancelled", "a person withdrew it", RunsForced},
 	{CannotRun, "", "cannot run", "its id belongs to another request, or its data was erased", RunsNever},
 	{Underway, style.Wait, "not over", "it waits, or a call is under way", RunsNever},
@@ -97,6 +99,8 @@ func ClassOf(op messages.Operation, state messages.State, f messages.Facts) (Cla
 		return Twice, "a call of unknown fate is behind it; its order number is looked up before the call"
 	case state == messages.Uncertain || state == messages.Failed && f.AfterUnknown:
 		return Twice, "a call of unknown fate is behind it"
+	case f.Reason == messages.ReasonInvalidRequest && f.Batches == 0:
+		return FailsAgain, "it is not valid: as it is, it fails again"
 	}
 	return Safe, "no call had an effect"
 }

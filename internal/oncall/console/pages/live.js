@@ -87,6 +87,8 @@ async function refresh() {
     next.innerHTML = await answer.text();
     localize(next.content);
     morph(main, next.content);
+    const problems = document.getElementById("notices")?.dataset.problems;
+    document.title = document.title.replace(/^(\(\d+\) )?/, problems > 0 ? `(${problems}) ` : "");
   } else if (answer.status !== 304) throw new Error(answer.status);
   return Math.max(2_000, 10 * (performance.now() - begun));
 }
