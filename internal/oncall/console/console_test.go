@@ -418,3 +418,19 @@ func TestActsInOneGoAreOneLineOfTheAudit(t *testing.T) {
 	}
 	in.shows(fmt.Sprintf("/audit?read=%d", 10*actsRead), "the bank moves")
 }
+
+// A person who reads that something is wrong, or how many wait, gets from there to what it is.
+func TestFiguresAndProblemsLeadToWhatTheyCount(t *testing.T) {
+	in := installed(t)
+	const waiting = 130
+	for n := range waiting {
+		in.store("mandate.enroll.requested", body{"request_id": fmt.Sprint("r", n)})
+	}
+	page := in.shows("/", fmt.Sprintf("oldest of %d", waiting))
+	for _, link := range []string{`<li data-key="programno mandate-consumer answers: does one run?"><a href="/queues">Program</a>`,
+		`<dd><a href="/queues">`, `<a href="/requests?state=failed&amp;since=24h">0</a>`} {
+		if !strings.Contains(page, link) {
+			t.Errorf("the page lacks %s:\n%s", link, page)
+		}
+	}
+}

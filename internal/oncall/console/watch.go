@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -106,10 +105,6 @@ func (w *watch) notices() (all []notice) {
 	case lag.Behind > farBehind:
 		add("wait", "The index is %s messages behind: lists and counts lack the newest events.", style.Count(lag.Behind))
 	}
-	for _, p := range recreated(k.Lag.Streams, time.Now()) {
-		add("doubt", "The stream %s was recreated at %s: its earlier events are gone, and earlier requests may be unknown here.",
-			p.Stream, clockText(p.Created))
-	}
 	return all
 }
 
@@ -128,22 +123,4 @@ func (w *watch) gone() time.Time {
 		w.lost = time.Now()
 	}
 	return w.lost
-}
-
-// A stream that is younger than the others is reported for a while.
-const (
-	together    = 10 * time.Minute // all streams are provisioned within this time
-	reportedFor = 24 * time.Hour
-)
-
-// recreated returns the streams that were recently created, long after the others.
-func recreated(streams []index.Position, now time.Time) []index.Position {
-	streams = slices.DeleteFunc(slices.Clone(streams), func(p index.Position) bool { return p.Created.IsZero() })
-	if len(streams) == 0 {
-		return nil
-	}
-	first := slices.MinFunc(streams, func(a, b index.Position) int { return a.Created.Compare(b.Created) }).Created
-	return slices.DeleteFunc(streams, func(p index.Position) bool {
-		return p.Created.Sub(first) < together || now.Sub(p.Created) > reportedFor
-	})
 }

@@ -18,6 +18,7 @@ import (
 var words = template.FuncMap{
 	"time": timeTag, "date": dateTag, "hour": hourTag, "span": inspect.Span,
 	"ago":      func(t time.Time) string { return inspect.Span(time.Since(t)) },
+	"due":      func(t time.Time) string { return inspect.Span(max(0, time.Until(t))) },
 	"instant":  func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 	"hourText": func(t time.Time) string { return t.UTC().Format("15:04") },
 	"count":    style.Count, "plural": style.Plural, "bytes": style.Bytes,
