@@ -97,9 +97,9 @@ type RetryLaterError struct {
 
 func (e *RetryLaterError) Error() string {
 	if e.Cause == nil {
-		return "history: another worker has it"
+		return "another worker has it"
 	}
-	return "history: deferred: " + e.Cause.Error()
+	return "deferred: " + e.Cause.Error()
 }
 
 func (e *RetryLaterError) Unwrap() error { return e.Cause }

@@ -49,6 +49,7 @@ func (r *run[T]) held(err error) {
 		wait = r.nextWait()
 	}
 	r.later(e, wait)
+	r.result.Cause = err // which says that it is held
 }
 
 // later defers the request for a while, so that a call is possible before give_up_at.

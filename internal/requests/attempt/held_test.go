@@ -1,6 +1,7 @@
 package attempt
 
 import (
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -81,6 +82,9 @@ func TestAHoldThatBeginsWhileItWaitsStopsACall(t *testing.T) {
 			if got.Verdict != RetryLater || got.Reason != messages.ReasonHeld || got.Status != 403 || got.calls != 1 ||
 				got.wait != policy.Max || got.AfterUnknown != unknown || got.events != "started/1 deferred/1" {
 				t.Errorf("got %s, status %d", summary(got), got.Status)
+			}
+			if said := got.Cause.Error(); strings.Count(said, "held") != 1 {
+				t.Errorf("logged as %q, which says more than once that it is held", said)
 			}
 		})
 	}
