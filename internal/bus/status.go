@@ -34,9 +34,11 @@ type ProgramStatus struct {
 	Version string        `json:"version"`
 	Started messages.Time `json:"started"`
 	Faults  []string      `json:"faults"` // why it is not ready, without holds
-	Holds   []Hold        `json:"holds"`
-	Notes   []string      `json:"notes,omitempty"`   // what it says though it can work
-	Standby bool          `json:"standby,omitempty"` // another replica of the poller leads
+	// Upstream is the one of Faults that is the service's, as where a poller cannot read its list.
+	Upstream string   `json:"upstream,omitempty"`
+	Holds    []Hold   `json:"holds"`
+	Notes    []string `json:"notes,omitempty"`   // what it says though it can work
+	Standby  bool     `json:"standby,omitempty"` // another replica of the poller leads
 	// Duplicates are the last requests that have two applications in the transaction list, as far as this process saw.
 	Duplicates []string `json:"duplicates,omitempty"`
 	// NotStored are the streams that do not store what the program writes, and why; Faults has them too.

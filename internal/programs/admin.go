@@ -35,7 +35,8 @@ type readiness struct {
 	paused   string // which queues are, and until when
 	holds    []operationHold
 
-	standby atomic.Bool // another replica of the poller leads
+	standby  atomic.Bool   // another replica of the poller leads
+	upstream func() string // what is wrong of it all is the service's fault; nil if nothing ever is
 }
 
 type operationHold struct {
@@ -55,6 +56,12 @@ func (r *readiness) add(check func() string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.checks = append(r.checks, check)
+}
+
+// addList adds the sweeper of a poller's list: why it is not ready, and whether that is the service's fault.
+func (r *readiness) addList(fault, upstream func() string) {
+	r.add(fault)
+	r.upstream = upstream
 }
 
 // note adds what there is to say while the program can work; it returns "" for nothing.
@@ -229,6 +236,9 @@ func (r *runtime) status() bus.ProgramStatus {
 	s := bus.ProgramStatus{Program: r.name, Host: host, Version: Version(), Started: messages.Time{Time: r.started},
 		Faults: append([]string{}, r.ready.others()...), Holds: []bus.Hold{}, Notes: r.ready.noted(),
 		Duplicates: r.metrics.transactions.twice(), Standby: r.ready.standby.Load()}
+	if r.ready.upstream != nil {
+		s.Upstream = r.ready.upstream()
+	}
 	if !r.onDemand { // the next call shows whether it is stored now
 		s.NotStored = map[string]string{}
 		for stream, why := range r.publisher.Faults() {

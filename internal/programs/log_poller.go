@@ -74,7 +74,7 @@ func (p *LogPoller) Run(ctx context.Context) error {
 	s := &sweep.Sweeper[mail.Entry]{List: log, Sink: log, Policy: p.policy(), Logger: r.log, Lag: r.metrics.readThrough,
 		Leading:  r.ready.leads,
 		Settings: sweep.Settings{Name: "email service (logs)", Interval: p.Interval, Limit: p.Limit, Overlap: p.Overlap, Since: since}}
-	r.ready.add(s.Fault)
+	r.ready.addList(s.Fault, s.Upstream)
 	return r.work(ctx, p.ShutdownGrace, r.poll(s.Run))
 }
 

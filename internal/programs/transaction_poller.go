@@ -75,7 +75,7 @@ func (p *TransactionPoller) Run(ctx context.Context) error {
 			RoundEvery: p.FullInterval, Recent: recent, Pace: p.Rate}}
 	lookUps := &transactions.LookUps{List: list, Upstream: api, Policy: p.policy(), Open: store.Open, Logger: r.log,
 		Publish: s.Publish, Leads: s.Leads, ReadLately: s.ReadLately, LookedUp: r.metrics.transactions.lookedUp}
-	r.ready.add(s.Fault)
+	r.ready.addList(s.Fault, s.Upstream)
 	return r.work(ctx, p.ShutdownGrace, r.poll(s.Run),
 		r.poll(func(ctx context.Context) error { lookUps.Run(ctx); return nil }))
 }

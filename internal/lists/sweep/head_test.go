@@ -80,8 +80,8 @@ func TestOneThatCannotReadLeadsNoLongerBeforeAnotherOneDoes(t *testing.T) {
 			if leads[i].Load() || !leads[1-i].Load() {
 				t.Errorf("%d cannot read: it leads %t, the other one %t", i, leads[i].Load(), leads[1-i].Load())
 			}
-			if sweepers[i].Fault() == "" {
-				t.Errorf("%d cannot read, and is ready", i)
+			if sweepers[i].Fault() == "" || sweepers[i].Upstream() != sweepers[i].Fault() {
+				t.Errorf("%d cannot read, and says %q, of the service %q", i, sweepers[i].Fault(), sweepers[i].Upstream())
 			}
 			lists[i].down.Store(false)
 			time.Sleep(time.Minute)

@@ -45,11 +45,17 @@ type Sweeper[T any] struct {
 	// Leading, if set, is called when this sweeper begins and ceases to lead.
 	Leading func(bool)
 
-	fault    atomic.Pointer[string]
+	fault    atomic.Pointer[fault]
 	warned   time.Time               // when a failed sweep was last logged
 	readLast atomic.Pointer[Reading] // the last complete one, of whatever part
 	once     sync.Once
 	asked    chan extra[T] // to be published between two pages
+}
+
+// fault is why a sweeper is not ready.
+type fault struct {
+	why      string // "" if it is
+	upstream bool   // the service is at fault
 }
 
 // Settings are how a list is swept.
@@ -74,13 +80,21 @@ const maxFailures = 3
 // Fault returns why the sweeper is not ready, "" if it is. It is not before its first complete sweep, unless another one leads.
 func (s *Sweeper[T]) Fault() string {
 	if f := s.fault.Load(); f != nil {
-		return *f
+		return f.why
 	}
 	return s.Name + ": the first sweep has not come through yet"
 }
 
-func (s *Sweeper[T]) setFault(why string) {
-	if was := s.fault.Swap(&why); why == "" && was != nil && *was != "" {
+// Upstream is Fault where the list's service is at fault, else "".
+func (s *Sweeper[T]) Upstream() string {
+	if f := s.fault.Load(); f != nil && f.upstream {
+		return f.why
+	}
+	return ""
+}
+
+func (s *Sweeper[T]) setFault(why string, upstream bool) {
+	if was := s.fault.Swap(&fault{why, upstream}); why == "" && was != nil && was.why != "" {
 		s.Logger.Info().Msg("sweep: works again")
 	}
 }
@@ -155,7 +169,7 @@ func (r *run[T]) standBy(ctx context.Context, err error) error {
 		default:
 			if err = r.follows(ctx); err == nil {
 				failures = 0
-				r.setFault("")
+				r.setFault("", false)
 			}
 		}
 		wait := retry.StandBy
@@ -204,7 +218,7 @@ func (r *run[T]) sweeps(ctx context.Context) error {
 			wait = r.failed(err, failures)
 		} else {
 			failures = 0
-			r.setFault("")
+			r.setFault("", false)
 			if r.Lag != nil {
 				r.Lag(time.Since(began))
 			}
@@ -248,9 +262,9 @@ func (s *Sweeper[T]) failed(err error, failures int) time.Duration {
 	}
 	switch {
 	case held:
-		s.setFault(fmt.Sprintf("%s answers %d: credentials or account", s.Name, e.Status))
+		s.setFault(fmt.Sprintf("%s answers %d: credentials or account", s.Name, e.Status), true)
 	case first || s.Fault() != "" || failures >= maxFailures:
-		s.setFault(fmt.Sprintf("%s: no sweep came through lately: %v", s.Name, err))
+		s.setFault(fmt.Sprintf("%s: no sweep came through lately: %v", s.Name, err), upstream)
 	}
 	return wait
 }

@@ -50,6 +50,7 @@ type ProblemKind struct {
 // ProblemKinds are all kinds, the most pressing first.
 var ProblemKinds = []ProblemKind{
 	{"held", Critical, atUpstream, "%s is held for %s: %s", []string{"ErrandHeld"}, ""},
+	{"list_refused", Critical, atUpstream, "%s on %s: %s", []string{"ErrandNobodyReady"}, ""},
 	{"missing", Critical, atProgram, "no %s answers: does one run?", []string{"ErrandDown"}, ""},
 	{"no_transaction_poller", Critical, atProgram,
 		"no transaction-poller answers, and none has read the list for %s: does one run?", []string{"ErrandDown"}, ""},
@@ -157,7 +158,11 @@ func (p *problems) programs(s Status) {
 			kind = "not_ready"
 		}
 		for _, fault := range program.Faults {
-			p.add(kind, program.Program, program.Host, fault)
+			if fault == program.Upstream && kind == "nobody_ready" {
+				p.add("list_refused", program.Program, program.Host, fault)
+			} else {
+				p.add(kind, program.Program, program.Host, fault)
+			}
 		}
 	}
 	for _, name := range bus.MissingPrograms(s.Programs) {

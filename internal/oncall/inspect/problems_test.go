@@ -35,6 +35,13 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 		{func(s *Status) { s.Programs[0].Host, s.Programs[0].Faults = "pod", []string{"no disk"} },
 			[]string{"nobody_ready: mandate-consumer on pod: no disk"}},
 		{func(s *Status) {
+			s.Programs[2].Host, s.Programs[2].Faults, s.Programs[2].Upstream = "pod", []string{"no disk", "status 503"}, "status 503"
+		}, []string{"list_refused: log-poller on pod: status 503", "nobody_ready: log-poller on pod: no disk"}},
+		{func(s *Status) { // another one reads it
+			s.Programs[2].Host, s.Programs[2].Faults, s.Programs[2].Upstream = "pod", []string{"status 503"}, "status 503"
+			s.Programs = append(s.Programs, bus.ProgramStatus{Program: bus.LogPoller})
+		}, []string{"not_ready: log-poller on pod: status 503"}},
+		{func(s *Status) {
 			held := []bus.Hold{{Operation: messages.Enroll, Why: "it answers 503", Since: ago(3 * time.Minute)}}
 			s.Programs[0].Holds = held
 			s.Programs = append(s.Programs, bus.ProgramStatus{Program: "mandate-consumer", Holds: held})
