@@ -19,8 +19,8 @@ type pause struct {
 
 func (*pause) Help() string {
 	return `Pauses the queue of an operation until the given time passes or errand resume: new requests wait, calls under
-way go on, and no new call begins. Pausing again sets a new end. The programs stay ready; errand status, /readyz and
-the metric errand_queue_paused show the pause.
+way go on, and no new call begins. Pausing again makes it longer, never shorter. The programs stay ready; errand status,
+/readyz and the metric errand_queue_paused show the pause.
 
 A request whose give_up_at passes during a pause ends failed (unavailable) after it. An autoscaler that watches the lag sees it grow.
 
