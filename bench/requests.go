@@ -12,7 +12,6 @@ import (
 
 	"errand/internal/bus"
 	"errand/internal/retry"
-	"errand/pkg/clients/mail"
 	"errand/pkg/messages"
 )
 
@@ -40,7 +39,7 @@ func (r requests) queue() bus.Queue {
 
 // calls is how many calls a request takes.
 func (r requests) calls() int {
-	return max(1, (r.recipients+mail.MaxRecipients-1)/mail.MaxRecipients)
+	return max(1, (r.recipients+messages.MaxBatch-1)/messages.MaxBatch)
 }
 
 // ats is how many @ these calls have: an enrollment's address; a message's recipients and, in each call, its sender.

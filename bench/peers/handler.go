@@ -16,7 +16,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/bus"
-	"errand/pkg/clients/mail"
 	"errand/pkg/messages"
 )
 
@@ -142,7 +141,7 @@ func send(ctx context.Context, client *http.Client, url, id string, request []by
 		return "", nil, err
 	}
 	recipients := len(m.To)
-	for batch := range slices.Chunk(m.To, mail.MaxRecipients) {
+	for batch := range slices.Chunk(m.To, messages.MaxBatch) {
 		m.To = batch
 		answer, err := post(ctx, client, url, m)
 		if err != nil {

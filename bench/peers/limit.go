@@ -16,7 +16,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"errand/pkg/clients/mail"
 	"errand/pkg/messages"
 )
 
@@ -119,13 +118,13 @@ func cut(request []byte) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		before, list, _ := bytes.Cut(request, []byte(`"to":[`))
 		list, after, _ := bytes.Cut(list, []byte("]"))
-		if bytes.Count(list, []byte(",")) < mail.MaxRecipients {
+		if bytes.Count(list, []byte(",")) < messages.MaxBatch {
 			yield(request)
 			return
 		}
 		for len(list) > 0 {
 			end := 0
-			for range mail.MaxRecipients {
+			for range messages.MaxBatch {
 				next := bytes.IndexByte(list[end:], ',')
 				if next < 0 {
 					end = len(list) + 1

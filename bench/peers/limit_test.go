@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"errand/pkg/clients/mail"
+	"errand/pkg/messages"
 )
 
 func TestTheLimitCutsAMessageByTheThousand(t *testing.T) {
@@ -25,7 +25,7 @@ func TestTheLimitCutsAMessageByTheThousand(t *testing.T) {
 			if err := json.Unmarshal(body, &m); err != nil {
 				t.Fatalf("%v: %s", err, body)
 			}
-			if len(m.To) > mail.MaxRecipients || m.From != "a@example.test" || m.Content != "c" {
+			if len(m.To) > messages.MaxBatch || m.From != "a@example.test" || m.Content != "c" {
 				t.Errorf("of %d: %d recipients from %s, content %s", n, len(m.To), m.From, m.Content)
 			}
 			got = append(got, m.To...)

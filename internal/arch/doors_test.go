@@ -39,7 +39,7 @@ var doors = map[string]string{
 
 	// What other projects import has no dependencies but, in the client, NATS.
 	"pkg/messages": "",
-	"pkg/clients":  "pkg/messages", // are two order numbers the same?
+	"pkg/clients":  "pkg/messages", // reasons, texts of events, requests as the documents have them
 	"pkg/errand":   "pkg/messages nats.go",
 	"docs/schemas": "",
 

@@ -8,7 +8,6 @@ import (
 	"errand/internal/requests/consumer"
 	"errand/internal/requests/query"
 	"errand/internal/requests/send"
-	"errand/pkg/clients/mail"
 	"errand/pkg/messages"
 )
 
@@ -29,7 +28,7 @@ func (p *MailConsumer) Run(ctx context.Context) error {
 	secrets, noSecrets := p.Secrets()
 	_, noClient := p.client(p.HeadersAsList, p.insecure()...)
 	if err := errors.Join(p.Common.validate(), p.Requests.validate(), noClient, noSecrets,
-		invalidIf(p.BatchSize < 1 || p.BatchSize > mail.MaxRecipients, "MAIL_BATCH_SIZE",
+		invalidIf(p.BatchSize < 1 || p.BatchSize > messages.MaxBatch, "MAIL_BATCH_SIZE",
 			"must be 1 to 1000: the service takes no more recipients a request"),
 		invalidIf(p.BatchParallel < 1 || p.BatchParallel > 100, "MAIL_BATCH_PARALLEL", "must be 1 to 100"),
 		invalidIf(p.MaxRecipients < 0, "MAIL_MAX_RECIPIENTS", "must not be negative")); err != nil {

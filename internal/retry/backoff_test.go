@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"errand/pkg/clients"
+	"errand/pkg/messages"
 )
 
 var usual = Policy{First: 200 * time.Millisecond, Max: 10 * time.Second, Tries: 5}
@@ -29,7 +30,7 @@ func calls(p Policy, f func(n int) error) (at []time.Duration, err error) {
 }
 
 func busy(after time.Duration) error {
-	return &clients.Error{Operation: "enroll", Fate: clients.Busy, Reason: clients.ReasonBusy, RetryAfter: after}
+	return &clients.Error{Operation: "enroll", Fate: clients.Busy, Reason: messages.ReasonBusy, RetryAfter: after}
 }
 
 func TestBusyIsRepeatedWithGrowingWaits(t *testing.T) {

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"errand/pkg/messages"
 )
 
 // dialling is our transport with another way to connect.
@@ -56,7 +58,9 @@ func TestWithoutAConnectionNothingHappened(t *testing.T) {
 		"connection fails by our side": {"https://upstream.example.test",
 			[]Option{dialling(func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("payer") })}},
 	} {
-		t.Run(name, func(t *testing.T) { is(t, post(t.Context(), upstream(t, c.url, c.options...)), Busy, ReasonBusy) })
+		t.Run(name, func(t *testing.T) {
+			is(t, post(t.Context(), upstream(t, c.url, c.options...)), Busy, messages.ReasonBusy)
+		})
 	}
 
 	transport := NewTransport(4, server.Client().Transport.(*http.Transport).TLSClientConfig)
@@ -84,7 +88,7 @@ func full() *http.Transport {
 }
 
 func TestATransportThatTellsNothingLeavesTheFateUnknown(t *testing.T) {
-	is(t, post(t.Context(), upstream(t, "https://upstream.example.test", Transport(broken{}))), Unknown, ReasonNoAnswer)
+	is(t, post(t.Context(), upstream(t, "https://upstream.example.test", Transport(broken{}))), Unknown, messages.ReasonNoAnswer)
 }
 
 type broken struct{}
@@ -97,7 +101,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	defer other.Close()
 	for _, status := range []int{301, 302, 303, 307, 308} {
 		server := httptest.NewServer(http.RedirectHandler(other.URL, status))
-		is(t, post(t.Context(), upstream(t, server.URL)), Unknown, ReasonNoAnswer)
+		is(t, post(t.Context(), upstream(t, server.URL)), Unknown, messages.ReasonNoAnswer)
 		server.Close()
 	}
 	if n := elsewhere.Load(); n != 0 {
@@ -146,7 +150,7 @@ func TestACallIsNotSentAgainWhenTheServerClosesAfterReadingIt(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			is(t, post(t.Context(), u), Unknown, ReasonNoAnswer)
+			is(t, post(t.Context(), u), Unknown, messages.ReasonNoAnswer)
 			if n, want := w.requests.Load(), int32(c.first+1); n != want || w.connections.Load() != 1 {
 				t.Errorf("%d calls by %d connections arrived, want %d by 1", n, w.connections.Load(), want)
 			}

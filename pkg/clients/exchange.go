@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"time"
 	"unicode/utf8"
+
+	"errand/pkg/messages"
 )
 
 // Request is one call. A POST is sent at most once; the transport may send a GET again when its connection turns out stale.
@@ -37,7 +39,7 @@ type Request struct {
 func (u *Upstream) Exchange(ctx context.Context, call Request, read func(status int, body []byte) Reading) error {
 	if u.wait != nil && call.Method == http.MethodGet {
 		if err := u.wait(ctx); err != nil {
-			return &Error{Operation: call.Operation, Fate: Busy, Reason: ReasonBusy, Message: err.Error(), Err: err}
+			return &Error{Operation: call.Operation, Fate: Busy, Reason: messages.ReasonBusy, Message: err.Error(), Err: err}
 		}
 	}
 	began := time.Now()

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"errand/pkg/messages"
 )
 
 // wire is a server that sees what really arrives: the whole of every request, and the connections they came by.
@@ -111,7 +113,7 @@ func anyObject(_ int, body []byte) Reading {
 }
 
 // is fails unless err has this fate and reason and shows nothing it must not.
-func is(t *testing.T, err error, fate Fate, reason string) *Error {
+func is(t *testing.T, err error, fate Fate, reason messages.Reason) *Error {
 	t.Helper()
 	var e *Error
 	if !errors.As(err, &e) {
@@ -136,25 +138,25 @@ func is(t *testing.T, err error, fate Fate, reason string) *Error {
 func TestAnAnswerThatDoesNotComeWholeLeavesTheFateUnknown(t *testing.T) {
 	for _, c := range []struct {
 		name, answer string
-		reason       string
+		reason       messages.Reason
 		status       int
 	}{
-		{"cut before the headers", "", ReasonNoAnswer, 0},
-		{"cut in the headers", "HTTP/1.1 200 OK\r\nContent-Le", ReasonNoAnswer, 0},
-		{"cut in the body", "HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\n{\"url\":", ReasonNoAnswer, 200},
-		{"cut in a chunk", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n8\r\n{\"url", ReasonNoAnswer, 200},
-		{"cut in the body of a refusal", "HTTP/1.1 422 No\r\nContent-Length: 20\r\n\r\n{\"error\":", ReasonNoAnswer, 422},
-		{"not HTTP", "gibberish\r\n\r\n", ReasonNoAnswer, 0},
-		{"endless headers", "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 300<<10), ReasonNoAnswer, 0},
-		{"switched protocols", "HTTP/1.1 101 Switching\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n", ReasonNoAnswer, 101},
-		{"redirect", "HTTP/1.1 307 No\r\nLocation: /elsewhere\r\nContent-Length: 0\r\n\r\n", ReasonNoAnswer, 307},
-		{"server error", "HTTP/1.1 500 No\r\nContent-Length: 9\r\n\r\ngibberish", ReasonNoAnswer, 500},
-		{"truncated", "HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n{\"url\":", ReasonBadAnswer, 200},
-		{"empty", "HTTP/1.1 204 No\r\n\r\n", ReasonBadAnswer, 204},
-		{"not JSON", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\ngibberish", ReasonBadAnswer, 200},
-		{"unknown encoding", "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}", ReasonBadAnswer, 200},
-		{"not UTF-8", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n{\"\xff\"}", ReasonBadAnswer, 200},
-		{"announced too long", "HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n{}", ReasonBadAnswer, 200},
+		{"cut before the headers", "", messages.ReasonNoAnswer, 0},
+		{"cut in the headers", "HTTP/1.1 200 OK\r\nContent-Le", messages.ReasonNoAnswer, 0},
+		{"cut in the body", "HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\n{\"url\":", messages.ReasonNoAnswer, 200},
+		{"cut in a chunk", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n8\r\n{\"url", messages.ReasonNoAnswer, 200},
+		{"cut in the body of a refusal", "HTTP/1.1 422 No\r\nContent-Length: 20\r\n\r\n{\"error\":", messages.ReasonNoAnswer, 422},
+		{"not HTTP", "gibberish\r\n\r\n", messages.ReasonNoAnswer, 0},
+		{"endless headers", "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 300<<10), messages.ReasonNoAnswer, 0},
+		{"switched protocols", "HTTP/1.1 101 Switching\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n", messages.ReasonNoAnswer, 101},
+		{"redirect", "HTTP/1.1 307 No\r\nLocation: /elsewhere\r\nContent-Length: 0\r\n\r\n", messages.ReasonNoAnswer, 307},
+		{"server error", "HTTP/1.1 500 No\r\nContent-Length: 9\r\n\r\ngibberish", messages.ReasonNoAnswer, 500},
+		{"truncated", "HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n{\"url\":", messages.ReasonBadAnswer, 200},
+		{"empty", "HTTP/1.1 204 No\r\n\r\n", messages.ReasonBadAnswer, 204},
+		{"not JSON", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\ngibberish", messages.ReasonBadAnswer, 200},
+		{"unknown encoding", "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}", messages.ReasonBadAnswer, 200},
+		{"not UTF-8", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n{\"\xff\"}", messages.ReasonBadAnswer, 200},
+		{"announced too long", "HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n{}", messages.ReasonBadAnswer, 200},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := listen(t, says(c.answer, false))
@@ -178,7 +180,7 @@ func TestAnAnswerWithoutEndIsNotReadWithoutEnd(t *testing.T) {
 			}
 		}
 	})
-	is(t, post(t.Context(), upstream(t, w.url)), Unknown, ReasonBadAnswer)
+	is(t, post(t.Context(), upstream(t, w.url)), Unknown, messages.ReasonBadAnswer)
 }
 
 func TestTheLimitOfAnAnswerIsExact(t *testing.T) {
@@ -205,11 +207,11 @@ func TestATimeoutAfterAConnectionLeavesTheFateUnknown(t *testing.T) {
 			return false
 		})
 		err := post(t.Context(), upstream(t, w.url, Timeout(time.Second)))
-		if is(t, err, Unknown, ReasonNoAnswer); !errors.Is(err, context.DeadlineExceeded) {
+		if is(t, err, Unknown, messages.ReasonNoAnswer); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%s: %v is no context.DeadlineExceeded", name, err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		is(t, post(ctx, upstream(t, w.url)), Unknown, ReasonNoAnswer)
+		is(t, post(ctx, upstream(t, w.url)), Unknown, messages.ReasonNoAnswer)
 		cancel()
 		close(release)
 	}
@@ -222,9 +224,9 @@ func TestACallCancelledOnItsWayHasAnUnknownFate(t *testing.T) {
 		_, _ = conn.Read(make([]byte, 1)) // until the client goes
 		return false
 	})
-	is(t, post(ctx, upstream(t, w.url)), Unknown, ReasonNoAnswer)
+	is(t, post(ctx, upstream(t, w.url)), Unknown, messages.ReasonNoAnswer)
 	w.requests.Store(0)
-	is(t, post(ctx, upstream(t, w.url)), Busy, ReasonBusy)
+	is(t, post(ctx, upstream(t, w.url)), Busy, messages.ReasonBusy)
 	if n := w.requests.Load(); n != 0 {
 		t.Errorf("a call cancelled before it began arrived %d times", n)
 	}
@@ -235,7 +237,7 @@ func TestARefusalIsReadWithoutItsSecrets(t *testing.T) {
 	w := listen(t, says("HTTP/1.1 429 No\r\nRetry-After: 7\r\n\r\n"+body, false))
 	u := upstream(t, w.url)
 	call := Request{Operation: "enroll", Method: http.MethodPost, Path: "/path", Body: []byte("{}"), Redact: "of this call"}
-	e := is(t, u.Exchange(t.Context(), call, anyObject), Busy, ReasonBusy)
+	e := is(t, u.Exchange(t.Context(), call, anyObject), Busy, messages.ReasonBusy)
 	if e.Message != "key [redacted] is bad " || e.Fields["[redacted]"][0] != "[redacted]" || e.RetryAfter != 7*time.Second {
 		t.Errorf("got %q, %v, %v", e.Message, e.Fields, e.RetryAfter)
 	}
@@ -244,7 +246,7 @@ func TestARefusalIsReadWithoutItsSecrets(t *testing.T) {
 func TestASecretIsHiddenBeforeTheTextIsCut(t *testing.T) {
 	w := listen(t, says("HTTP/1.1 400 No\r\n\r\n"+strings.Repeat("x", 490)+"only-in-this-call", false))
 	call := Request{Operation: "enroll", Method: http.MethodPost, Path: "/path", Body: []byte("{}"), Redact: "only-in-this-call"}
-	e := is(t, upstream(t, w.url).Exchange(t.Context(), call, anyObject), Refused, ReasonRefused)
+	e := is(t, upstream(t, w.url).Exchange(t.Context(), call, anyObject), Refused, messages.ReasonRefused)
 	if want := strings.Repeat("x", 490) + redacted[:10]; e.Message != want {
 		t.Errorf("got %q, want %q", e.Message, want)
 	}
@@ -253,7 +255,7 @@ func TestASecretIsHiddenBeforeTheTextIsCut(t *testing.T) {
 func TestSwitchedProtocolsAreNotReadUntilTheTimeout(t *testing.T) {
 	w := listen(t, says("HTTP/1.1 101 Switching\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n", true))
 	err := post(t.Context(), upstream(t, w.url, Timeout(500*time.Millisecond)))
-	if is(t, err, Unknown, ReasonNoAnswer); errors.Is(err, context.DeadlineExceeded) {
+	if is(t, err, Unknown, messages.ReasonNoAnswer); errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("%v: read until the timeout", err)
 	}
 }
@@ -261,7 +263,7 @@ func TestSwitchedProtocolsAreNotReadUntilTheTimeout(t *testing.T) {
 func TestACallThatTheTransportRefusesIsNotSent(t *testing.T) {
 	w := listen(t, says(fine, false))
 	err := upstream(t, w.url).Exchange(t.Context(), Request{Operation: "enroll", Method: "NOT A METHOD", Path: "/path"}, anyObject)
-	is(t, err, Busy, ReasonBusy)
+	is(t, err, Busy, messages.ReasonBusy)
 }
 
 // Whoever watches the transport changes nothing of what is known about calls.
@@ -271,7 +273,7 @@ func TestACallThatAWatchedTransportRefusesIsNotSent(t *testing.T) {
 		return roundTripper(func(r *http.Request) (*http.Response, error) { calls++; return next.RoundTrip(r) })
 	}))
 	err := u.Exchange(t.Context(), Request{Operation: "test", Method: "no method", Path: "/"}, anyObject) // before any connection is asked for
-	if is(t, err, Busy, ReasonBusy); calls != 1 {
+	if is(t, err, Busy, messages.ReasonBusy); calls != 1 {
 		t.Errorf("%d calls were watched", calls)
 	}
 }
@@ -302,7 +304,7 @@ func TestTheObserverHearsOfEveryCall(t *testing.T) {
 	}
 	w2 := listen(t, says("HTTP/1.1 503 No\r\nRetry-After: 9\r\nContent-Length: 0\r\n\r\n", false))
 	u = upstream(t, w2.url, Observe(u.observe))
-	is(t, post(t.Context(), u), Busy, ReasonBusy)
+	is(t, post(t.Context(), u), Busy, messages.ReasonBusy)
 	if len(seen) != 2 || seen[0].Fate != Success || seen[0].Status != 200 || seen[0].Duration <= 0 || seen[0].Operation != "enroll" ||
 		seen[1].Fate != Busy || seen[1].Status != 503 || seen[1].RetryAfter != 9*time.Second {
 		t.Errorf("seen %+v", seen)
@@ -359,7 +361,7 @@ func TestSystemErrorsCanBeFoundInTheError(t *testing.T) {
 	}
 	listener.Close()
 	err = post(t.Context(), upstream(t, "http://"+listener.Addr().String()))
-	if is(t, err, Busy, ReasonBusy); !errors.Is(err, syscall.ECONNREFUSED) {
+	if is(t, err, Busy, messages.ReasonBusy); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("%v is no ECONNREFUSED", err)
 	}
 }

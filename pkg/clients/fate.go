@@ -25,6 +25,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"errand/pkg/messages"
 )
 
 // Fate is what is known of a call after it was made.
@@ -37,15 +39,6 @@ const (
 	Refused Fate = "refused" // the upstream said no to this very request
 	Held    Fate = "held"    // the upstream says no, perhaps to every request: key, permission, quota or credit, or a wrong address
 	Unknown Fate = "unknown" // it may have happened
-)
-
-// The reasons of an [Error], one word for events.
-const (
-	ReasonRefused   = "refused"
-	ReasonBusy      = "busy"
-	ReasonHeld      = "held"
-	ReasonNoAnswer  = "no_answer"  // timeout, cut, redirect, server error
-	ReasonBadAnswer = "bad_answer" // a success that cannot be read or lacks what it must hold
 )
 
 // FateOf is the fate that an error carries: Success for nil, Unknown for an error that is not an [Error].
@@ -76,7 +69,7 @@ type Envelope struct {
 // verdict is the fate of an answered call and the status that decided it.
 type verdict struct {
 	fate   Fate
-	reason string
+	reason messages.Reason
 	status int
 }
 
@@ -93,11 +86,11 @@ func judge(status int, r Reading) verdict {
 	}
 	switch {
 	case v.fate == Success && (failed || !r.Complete):
-		v.fate, v.reason = Unknown, ReasonBadAnswer
+		v.fate, v.reason = Unknown, messages.ReasonBadAnswer
 	case v.fate == Unknown:
-		v.reason = ReasonNoAnswer
+		v.reason = messages.ReasonNoAnswer
 	case v.fate != Success:
-		v.reason = string(v.fate) // the reasons of these three carry the fate's name
+		v.reason = messages.Reason(v.fate) // the reasons of these three carry the fate's name
 	}
 	return v
 }
@@ -142,7 +135,7 @@ func (f Fate) rank() int {
 type Error struct {
 	Operation  string
 	Fate       Fate
-	Reason     string              // refused, busy, held, no_answer or bad_answer
+	Reason     messages.Reason     // refused, busy, held, no_answer or bad_answer
 	Status     int                 // the status that decided, of HTTP or of the envelope; 0 without an answer
 	Message    string              // the upstream's words, or ours where it has none; secrets removed, at most 500 characters
 	Fields     map[string][]string // field -> messages, in the upstream's words; secrets removed
@@ -155,9 +148,9 @@ func Refusal(operation, field, rule string) *Error {
 	return &Error{
 		Operation: operation,
 		Fate:      Refused,
-		Reason:    ReasonRefused,
-		Message:   cut(field + ": " + rule),
-		Fields:    map[string][]string{field: {cut(rule)}},
+		Reason:    messages.ReasonRefused,
+		Message:   messages.Cut(field + ": " + rule),
+		Fields:    map[string][]string{field: {messages.Cut(rule)}},
 		Err:       errNotSent,
 	}
 }
@@ -169,8 +162,8 @@ func (e Error) Error() string {
 		fate = "unreachable" // it said nothing: nobody may listen
 	}
 	text := e.Operation + ": " + fate
-	if e.Reason != string(e.Fate) {
-		text += " (" + e.Reason + ")"
+	if string(e.Reason) != string(e.Fate) {
+		text += " (" + string(e.Reason) + ")"
 	}
 	if e.Status != 0 {
 		text += ": status " + strconv.Itoa(e.Status)
@@ -270,9 +263,9 @@ func cause(err error, connected bool) error {
 
 // unanswered is the error of a call that got no complete answer. Without a connection nothing can have happened upstream.
 func unanswered(operation string, connected bool, status int, err error) *Error {
-	e := &Error{Operation: operation, Fate: Unknown, Reason: ReasonNoAnswer, Status: status, Err: cause(err, connected)}
+	e := &Error{Operation: operation, Fate: Unknown, Reason: messages.ReasonNoAnswer, Status: status, Err: cause(err, connected)}
 	if !connected {
-		e.Fate, e.Reason = Busy, ReasonBusy
+		e.Fate, e.Reason = Busy, messages.ReasonBusy
 	}
 	e.Message = e.Err.Error()
 	return e
@@ -281,7 +274,7 @@ func unanswered(operation string, connected bool, status int, err error) *Error 
 // answered is the error of a call whose answer was judged as v; unreadable says why the body could not be read, if it could not.
 func (u *Upstream) answered(call Request, v verdict, r Reading, header http.Header, unreadable error) *Error {
 	e := &Error{Operation: call.Operation, Fate: v.fate, Reason: v.reason, Status: v.status, Err: unreadable}
-	if e.Reason == ReasonBadAnswer && e.Err == nil {
+	if e.Reason == messages.ReasonBadAnswer && e.Err == nil {
 		e.Err = errBadAnswer
 	}
 	if v.fate == Busy || v.fate == Held {
@@ -293,18 +286,18 @@ func (u *Upstream) answered(call Request, v verdict, r Reading, header http.Head
 	var said []string
 	known := u.secrets.Load().with(call.Redact)
 	for _, name := range slices.Sorted(maps.Keys(r.Fields)) {
-		field := cut(known.cleanText(name))
+		field := messages.Cut(known.cleanText(name))
 		for _, message := range r.Fields[name] {
-			message = cut(known.cleanText(message))
+			message = messages.Cut(known.cleanText(message))
 			e.Fields[field] = append(e.Fields[field], message)
 			said = append(said, field+": "+message)
 		}
 	}
-	e.Message = cut(known.cleanText(r.Message))
+	e.Message = messages.Cut(known.cleanText(r.Message))
 	switch {
 	case e.Message != "":
 	case len(said) > 0:
-		e.Message = cut(strings.Join(said, "; "))
+		e.Message = messages.Cut(strings.Join(said, "; "))
 	case e.Err != nil:
 		e.Message = e.Err.Error()
 	default:

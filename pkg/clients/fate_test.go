@@ -4,10 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+
+	"errand/pkg/messages"
 )
 
 // documented is the table of fates, written out apart from the code.
-func documented(status int) (Fate, string) {
+func documented(status int) (Fate, messages.Reason) {
 	switch {
 	case status >= 200 && status <= 299:
 		return Success, ""

@@ -5,13 +5,10 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 )
 
 // What is kept of one failure, so that an event stays small whatever the upstream says.
 const (
-	maxText     = 500 // characters
 	maxFields   = 50
 	maxMessages = 10 // a field
 )
@@ -78,26 +75,4 @@ func texts(raw json.RawMessage) []string {
 		}
 	}
 	return all
-}
-
-// cut makes a text fit for an event: valid UTF-8, no control characters, at most maxText characters.
-func cut(text string) string {
-	text = strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
-			return ' '
-		}
-		return r
-	}, strings.ToValidUTF8(text, "\uFFFD"))
-	if len(text) <= maxText {
-		return text
-	}
-	end := 0
-	for range maxText {
-		if end >= len(text) {
-			return text
-		}
-		_, size := utf8.DecodeRuneInString(text[end:])
-		end += size
-	}
-	return text[:end]
 }

@@ -9,6 +9,8 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+
+	"errand/pkg/messages"
 )
 
 const hidden = "s3cret/word&more"
@@ -125,7 +127,7 @@ func TestSecretsAreRemovedFromTheTextsOfABody(t *testing.T) {
 
 func TestNothingPrintsTheUpstreamsWords(t *testing.T) {
 	e := &Error{
-		Operation: "enroll", Fate: Refused, Reason: ReasonRefused, Status: 422, Message: "words of payer@example.test",
+		Operation: "enroll", Fate: Refused, Reason: messages.ReasonRefused, Status: 422, Message: "words of payer@example.test",
 		Fields: map[string][]string{"words": {"words"}},
 	}
 	for form, text := range printed(t, e) {
@@ -141,7 +143,7 @@ func TestNothingPrintsTheUpstreamsWords(t *testing.T) {
 	if got, want := e.Error(), "enroll: refused: status 422"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	bad := Error{Operation: "send", Fate: Unknown, Reason: ReasonBadAnswer, Status: 200, Err: errBadAnswer}
+	bad := Error{Operation: "send", Fate: Unknown, Reason: messages.ReasonBadAnswer, Status: 200, Err: errBadAnswer}
 	if got, want := bad.Error(), "send: unknown (bad_answer): status 200: answer unreadable or incomplete"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}

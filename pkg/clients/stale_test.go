@@ -10,6 +10,8 @@ import (
 	"net/http/httptrace"
 	"os"
 	"testing"
+
+	"errand/pkg/messages"
 )
 
 // The transport hands a connection on as soon as an answer is read. What an upstream
@@ -66,7 +68,7 @@ func secondCallOnTheSameLine(t *testing.T, scheme, second string, secure func(ne
 	if w.connections.Load() != 1 {
 		return false
 	}
-	is(t, answer, Unknown, ReasonNoAnswer)
+	is(t, answer, Unknown, messages.ReasonNoAnswer)
 	if err := post(t.Context(), u); err != nil {
 		t.Errorf("the call after them: %v", err)
 	}

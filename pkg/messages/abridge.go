@@ -71,7 +71,7 @@ func lighter(object json.RawMessage, keep string) (json.RawMessage, bool) {
 			delete(members, name)
 		}
 	}
-	less, err := marshal(members)
+	less, err := Marshal(members)
 	if gone == 0 || err != nil {
 		return object, false
 	}

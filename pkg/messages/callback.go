@@ -19,7 +19,7 @@ type CallbackBody struct {
 func (b CallbackBody) MarshalJSON() ([]byte, error) {
 	type plain CallbackBody
 	b.ContentType = Cut(b.ContentType)
-	return marshal(plain(b))
+	return Marshal(plain(b))
 }
 
 // CallbackEncoding is how the body of a callback stands in its event.

@@ -167,7 +167,7 @@ func (b DeliveryBody) MarshalJSON() ([]byte, error) {
 	}
 	j = strconv.AppendInt(append(j, `,"smtp":{"code":`...), int64(b.SMTP.Code), 10)
 	j = appendMember(j, "enhanced", Cut(b.SMTP.Enhanced))
-	j = appendString(append(j, `},"match":{"confidence":`...), string(b.Match.Confidence))
+	j = AppendString(append(j, `},"match":{"confidence":`...), string(b.Match.Confidence))
 	if b.Match.Batch != 0 {
 		j = strconv.AppendInt(append(j, `,"batch":`...), int64(b.Match.Batch), 10)
 	}
@@ -177,7 +177,7 @@ func (b DeliveryBody) MarshalJSON() ([]byte, error) {
 		} else {
 			j = append(j, ',')
 		}
-		j = appendString(j, id)
+		j = AppendString(j, id)
 	}
 	if len(b.Match.Candidates) > 0 {
 		j = append(j, ']')
@@ -203,7 +203,7 @@ func spaced(row []byte) bool {
 
 // appendTo appends the beginning of a body.
 func (c Common) appendTo(j []byte) []byte {
-	j = appendString(append(j, `{"request_id":`...), c.RequestID)
+	j = AppendString(append(j, `{"request_id":`...), c.RequestID)
 	j = c.At.append(append(j, `,"at":"`...))
 	j = strconv.AppendInt(append(j, `","attempt":`...), int64(c.Attempt), 10)
 	if c.Abridged {
@@ -215,14 +215,14 @@ func (c Common) appendTo(j []byte) []byte {
 // appendMember appends a comma and a member of an object.
 func appendMember(j []byte, name, text string) []byte {
 	j = append(append(append(j, `,"`...), name...), `":`...)
-	return appendString(j, text)
+	return AppendString(j, text)
 }
 
-// appendString appends a JSON string as marshal writes it.
-func appendString(j []byte, text string) []byte {
+// AppendString appends a JSON string as Marshal writes it.
+func AppendString(j []byte, text string) []byte {
 	for i := range len(text) {
 		if c := text[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
-			quoted, _ := marshal(text) // a string always encodes
+			quoted, _ := Marshal(text) // a string always encodes
 			return append(j, quoted...)
 		}
 	}

@@ -14,7 +14,7 @@ func same(t *testing.T, b DeliveryBody) {
 	type plain DeliveryBody
 	cut := plain(b)
 	cut.SMTP.Enhanced = Cut(b.SMTP.Enhanced)
-	want, err := marshal(cut)
+	want, err := Marshal(cut)
 	if err != nil {
 		t.Fatalf("%+v: %v", b, err)
 	}

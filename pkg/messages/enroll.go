@@ -28,10 +28,10 @@ func (r EnrollRequest) MarshalJSON() ([]byte, error) {
 	type plain EnrollRequest
 	r.GiveUpAt = r.GiveUpAt.UTC()
 	if r.Amount != "" && r.PayerIDType != "" {
-		return marshal(plain(r))
+		return Marshal(plain(r))
 	}
 	// A number that was forgotten would be written as 0, which is a payer_id_type like any other.
-	return marshal(struct {
+	return Marshal(struct {
 		plain
 		Amount      *json.Number `json:"amount"`
 		PayerIDType *json.Number `json:"payer_id_type"`
@@ -188,7 +188,7 @@ func (b EnrollUncertain) MarshalJSON() ([]byte, error) {
 	type plain EnrollUncertain
 	b.Message, b.OrderNumber = Cut(b.Message), Cut(b.OrderNumber)
 	b.Evidence = listed(b.Evidence)
-	return marshal(plain(b))
+	return Marshal(plain(b))
 }
 
 // EnrollResolved is the body of mandate.enroll.resolved: what became of an enrollment
@@ -207,5 +207,5 @@ func (b EnrollResolved) MarshalJSON() ([]byte, error) {
 	type plain EnrollResolved
 	b.OrderNumber = Cut(b.OrderNumber)
 	b.Evidence = listed(b.Evidence)
-	return marshal(plain(b))
+	return Marshal(plain(b))
 }

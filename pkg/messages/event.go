@@ -100,7 +100,7 @@ func encodeBody(b Body) ([]byte, error) {
 	if m, ok := b.(json.Marshaler); ok {
 		return m.MarshalJSON()
 	}
-	return marshal(b)
+	return Marshal(b)
 }
 
 // encoder encodes again and again, which takes half the allocations of a new one each time.
@@ -116,8 +116,8 @@ var encoders = sync.Pool{New: func() any {
 	return e
 }}
 
-// marshal is json.Marshal without the escapes meant for HTML.
-func marshal(v any) ([]byte, error) {
+// Marshal is json.Marshal without the escapes meant for HTML: content is often HTML, and would grow by half.
+func Marshal(v any) ([]byte, error) {
 	e := encoders.Get().(*encoder)
 	e.text.Reset()
 	if err := e.json.Encode(v); err != nil {
@@ -246,7 +246,7 @@ func (b FailedBody) MarshalJSON() ([]byte, error) {
 	if b.Fields == nil {
 		b.Fields = map[string][]string{}
 	}
-	return marshal(plain(b))
+	return Marshal(plain(b))
 }
 
 // DeferredBody is the body of mandate.enroll.deferred and mail.send.deferred:
@@ -268,7 +268,7 @@ type DeferredBody struct {
 func (b DeferredBody) MarshalJSON() ([]byte, error) {
 	type plain DeferredBody
 	b.Message = Cut(b.Message)
-	return marshal(plain(b))
+	return Marshal(plain(b))
 }
 
 // maxFieldsSize is how many octets of fields an event carries: it must fit one
@@ -386,7 +386,7 @@ const ByCorrection = "correction"
 func (b ReopenedBody) MarshalJSON() ([]byte, error) {
 	type plain ReopenedBody
 	b.By, b.Why = Cut(b.By), Cut(b.Why)
-	return marshal(plain(b))
+	return Marshal(plain(b))
 }
 
 // ErasedBody is the body of an event that stays when what is stored of a person was

@@ -135,7 +135,7 @@ func slowFingerprint(t *testing.T, body []byte) string {
 		t.Fatal(err)
 	}
 	delete(members, "request_id")
-	text, err := marshal(slowNumbers(t, members))
+	text, err := Marshal(slowNumbers(t, members))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,10 +34,8 @@ func (v value) headers() map[string]string {
 		case len(lower) == MaxHeaders:
 			v.fault("must have at most 100 members")
 			return headers
-		case !isFieldName(name):
-			v.form.faultNamed(header.name, "is not a header name")
-		case slices.Contains(reservedHeaders, low), strings.HasPrefix(low, resent):
-			v.form.faultNamed(header.name, "is reserved and must not be set here")
+		case HeaderFault(name) != "":
+			v.form.faultNamed(header.name, HeaderFault(name))
 		case lower[low]:
 			v.form.faultNamed(header.name, "is given twice")
 		case header.kind != absent:
@@ -52,6 +50,18 @@ func (v value) headers() map[string]string {
 		return nil
 	}
 	return headers
+}
+
+// HeaderFault is the rule that the name of a further mail header breaks, "" if it breaks none.
+func HeaderFault(name string) string {
+	low := strings.ToLower(name)
+	switch {
+	case !isFieldName(name):
+		return "is not a header name"
+	case slices.Contains(reservedHeaders, low), strings.HasPrefix(low, resent):
+		return "is reserved and must not be set here"
+	}
+	return ""
 }
 
 // isFieldName says whether s is a field name of RFC 5322: printable ASCII

@@ -224,7 +224,7 @@ func (n *namer) foreign(field, text string) {
 		n.done = inner.done
 		return
 	}
-	quoted, _ := marshal(text) // a string always encodes
+	quoted, _ := Marshal(text) // a string always encodes
 	n.named(field, quoted, text)
 }
 

@@ -121,7 +121,7 @@ func escaped(text string, escapes uint64) string {
 	b.WriteByte('"')
 	for _, r := range text {
 		escapes = escapes>>1 | escapes<<63
-		plain, _ := marshal(string(r))
+		plain, _ := Marshal(string(r))
 		switch {
 		case escapes&1 == 0:
 			b.Write(plain[1 : len(plain)-1])

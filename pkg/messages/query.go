@@ -85,7 +85,7 @@ type TransactionsPage struct {
 func (b TransactionsPage) MarshalJSON() ([]byte, error) {
 	type plain TransactionsPage
 	b.Records = listed(b.Records)
-	return marshal(plain(b))
+	return Marshal(plain(b))
 }
 
 // TransactionsListed is the body of mandate.transactions.listed.

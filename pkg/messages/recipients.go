@@ -14,7 +14,7 @@ func Recipients(addresses ...string) json.RawMessage {
 	if len(addresses) == 0 {
 		return nil
 	}
-	text, _ := marshal(addresses) // strings always encode
+	text, _ := Marshal(addresses) // strings always encode
 	return text
 }
 

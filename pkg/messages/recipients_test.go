@@ -73,7 +73,7 @@ func TestARecipientThatCannotBeParsedTakesNoOtherWithIt(t *testing.T) {
 			slices.Repeat([]string{"x"}, maxMailbox-1)...), `" <ann@b>`, "bob@b"),
 	} {
 		for _, to := range []any{list, []string{list}} {
-			raw, err := marshal(to)
+			raw, err := Marshal(to)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -34,7 +34,7 @@ type SendRequest struct {
 func (r SendRequest) MarshalJSON() ([]byte, error) {
 	type plain SendRequest
 	r.GiveUpAt = r.GiveUpAt.UTC()
-	return marshal(plain(r))
+	return Marshal(plain(r))
 }
 
 // ObjectRef names a JetStream object that holds one address a line.
@@ -265,12 +265,12 @@ func (b SendOutcome) MarshalJSON() ([]byte, error) {
 	}
 	b.Unsettled = unsettled
 	if b.Reason == "" {
-		return marshal(plain(b))
+		return Marshal(plain(b))
 	}
 	if b.Fields == nil {
 		b.Fields = map[string][]string{}
 	}
-	return marshal(struct { // with a reason, these are there even when empty
+	return Marshal(struct { // with a reason, these are there even when empty
 		plain
 		Unsettled  []Unsettled         `json:"unsettled"`
 		HTTPStatus int                 `json:"http_status"`
@@ -305,5 +305,5 @@ type BatchBody struct {
 func (b BatchBody) MarshalJSON() ([]byte, error) {
 	type plain BatchBody
 	b.Message = Cut(b.Message)
-	return marshal(plain(b))
+	return Marshal(plain(b))
 }

@@ -49,7 +49,7 @@ type TransactionMatch struct {
 func (b TransactionBody) MarshalJSON() ([]byte, error) {
 	type plain TransactionBody
 	b.OrderNumber = Cut(b.OrderNumber)
-	return marshal(plain(b))
+	return Marshal(plain(b))
 }
 
 // maxStatus is the maximum length of a status in a subject.

@@ -151,7 +151,7 @@ func (m *model) run(ctx context.Context, caller *attempt.Caller, h *history.Hist
 			listed = m.effects > 0
 			m.mu.Unlock()
 			if m.random(10) == 0 {
-				return "", &clients.Error{Fate: clients.Busy, Reason: clients.ReasonBusy}
+				return "", &clients.Error{Fate: clients.Busy, Reason: messages.ReasonBusy}
 			}
 			if again && !listed {
 				return attempt.Done, nil
@@ -190,9 +190,9 @@ func (m *model) call(ctx context.Context, h *history.History) (string, error) {
 	case outcome == 0 && ctx.Err() == nil:
 		return "ok", nil
 	case outcome <= 4:
-		return "", &clients.Error{Fate: clients.Unknown, Reason: clients.ReasonNoAnswer}
+		return "", &clients.Error{Fate: clients.Unknown, Reason: messages.ReasonNoAnswer}
 	case outcome == 5:
-		return "", &clients.Error{Fate: clients.Busy, Reason: clients.ReasonBusy}
+		return "", &clients.Error{Fate: clients.Busy, Reason: messages.ReasonBusy}
 	}
 	return "", &clients.Error{Fate: clients.Refused, Reason: "refused"}
 }

@@ -49,7 +49,7 @@ type Delivery struct {
 }
 
 // Failed is the error of a call that got no answer of its own.
-func (d Delivery) Failed(fate clients.Fate, reason, message string, err error) *clients.Error {
+func (d Delivery) Failed(fate clients.Fate, reason messages.Reason, message string, err error) *clients.Error {
 	return &clients.Error{Operation: string(d.History.Operation), Fate: fate, Reason: reason, Message: message, Err: err}
 }
 

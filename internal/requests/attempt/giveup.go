@@ -30,7 +30,7 @@ func (r *run[T]) accountFault(ctx context.Context, e *clients.Error) error {
 	}
 	if own || r.result.HeldCount >= heldTries {
 		refused := *e
-		refused.Fate, refused.Reason = clients.Refused, clients.ReasonRefused
+		refused.Fate, refused.Reason = clients.Refused, messages.ReasonRefused
 		return r.refused(ctx, &refused)
 	}
 	r.Permit.Observe(hold.Call{Err: e, Suspect: alone})
@@ -40,7 +40,7 @@ func (r *run[T]) accountFault(ctx context.Context, e *clients.Error) error {
 
 // held defers a request whose call was not made because of a hold. It comes back soon: meanwhile it stays in its queue.
 func (r *run[T]) held(err error) {
-	e := r.Failed(clients.Held, clients.ReasonHeld, err.Error(), err)
+	e := r.Failed(clients.Held, messages.ReasonHeld, err.Error(), err)
 	if active, ok := errors.AsType[*hold.ActiveError](err); ok {
 		e.Status = active.Status
 	}
@@ -63,7 +63,7 @@ func (r *run[T]) later(why error, wait time.Duration) {
 }
 
 func (r *run[T]) describe(e *clients.Error) {
-	r.result.Reason, r.result.Message, r.result.Status, r.result.Fields = messages.Reason(e.Reason), e.Message, e.Status, e.Fields
+	r.result.Reason, r.result.Message, r.result.Status, r.result.Fields = e.Reason, e.Message, e.Status, e.Fields
 	if r.result.Message == "" {
 		r.result.Message = e.Error()
 	}
@@ -74,7 +74,7 @@ func (r *run[T]) nextWait() time.Duration { return r.Policy.Defer(r.Prior.Waited
 
 // busy is the error of a call that was not made because of err.
 func (r *run[T]) busy(message string, err error) *clients.Error {
-	return r.Failed(clients.Busy, clients.ReasonBusy, message, err)
+	return r.Failed(clients.Busy, messages.ReasonBusy, message, err)
 }
 
 // giveUp ends a request after give_up_at. After a call of unknown fate it is looked up once more.

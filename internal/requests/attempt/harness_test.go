@@ -93,34 +93,34 @@ func (h *harness) onUnknown(_ context.Context, fresh bool) (Verdict, error) {
 
 // resultOf is the error of a call, by its name in a script.
 func resultOf(name string) error {
-	failed := func(fate clients.Fate, reason string, status int, after time.Duration) error {
+	failed := func(fate clients.Fate, reason messages.Reason, status int, after time.Duration) error {
 		return &clients.Error{Operation: "enroll", Fate: fate, Reason: reason, Status: status, Message: name, RetryAfter: after}
 	}
 	switch name {
 	case "ok":
 		return nil
 	case "refused":
-		return failed(clients.Refused, clients.ReasonRefused, 422, 0)
+		return failed(clients.Refused, messages.ReasonRefused, 422, 0)
 	case "busy":
-		return failed(clients.Busy, clients.ReasonBusy, 503, 0)
+		return failed(clients.Busy, messages.ReasonBusy, 503, 0)
 	case "busy 8s":
-		return failed(clients.Busy, clients.ReasonBusy, 429, 8*time.Second)
+		return failed(clients.Busy, messages.ReasonBusy, 429, 8*time.Second)
 	case "busy 2m":
-		return failed(clients.Busy, clients.ReasonBusy, 429, 2*time.Minute)
+		return failed(clients.Busy, messages.ReasonBusy, 429, 2*time.Minute)
 	case "busy 24h":
-		return failed(clients.Busy, clients.ReasonBusy, 503, 24*time.Hour)
+		return failed(clients.Busy, messages.ReasonBusy, 503, 24*time.Hour)
 	case "held 24h":
-		return failed(clients.Held, clients.ReasonHeld, 402, 24*time.Hour)
+		return failed(clients.Held, messages.ReasonHeld, 402, 24*time.Hour)
 	case "held":
-		return failed(clients.Held, clients.ReasonHeld, 403, 0)
+		return failed(clients.Held, messages.ReasonHeld, 403, 0)
 	case "held 2m":
-		return failed(clients.Held, clients.ReasonHeld, 402, 2*time.Minute)
+		return failed(clients.Held, messages.ReasonHeld, 402, 2*time.Minute)
 	case "not found":
-		return failed(clients.Held, clients.ReasonHeld, 404, 0)
+		return failed(clients.Held, messages.ReasonHeld, 404, 0)
 	case "unknown":
-		return failed(clients.Unknown, clients.ReasonNoAnswer, 500, 0)
+		return failed(clients.Unknown, messages.ReasonNoAnswer, 500, 0)
 	case "unreadable":
-		return failed(clients.Unknown, clients.ReasonBadAnswer, 200, 0)
+		return failed(clients.Unknown, messages.ReasonBadAnswer, 200, 0)
 	case "other":
 		return errors.New("an error of no client")
 	}

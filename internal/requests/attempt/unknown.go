@@ -17,7 +17,7 @@ import (
 func (r *run[T]) judge(ctx context.Context, failed error, again bool) (ended bool, err error) {
 	e, ok := errors.AsType[*clients.Error](failed)
 	if !ok {
-		e = r.Failed(clients.Unknown, clients.ReasonNoAnswer, "no answer", failed)
+		e = r.Failed(clients.Unknown, messages.ReasonNoAnswer, "no answer", failed)
 	}
 	seen := hold.Call{Err: e, Exhausted: !again}
 	switch e.Fate {

@@ -337,7 +337,7 @@ func unsettled(end ending, err error) telemetry.Ending {
 		return e
 	}
 	if failed, ok := errors.AsType[*clients.Error](err); ok {
-		e.Reason = messages.Reason(failed.Reason)
+		e.Reason = failed.Reason
 	} else if _, held := errors.AsType[*hold.ActiveError](err); held {
 		e.Reason = messages.ReasonHeld
 	}

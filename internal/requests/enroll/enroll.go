@@ -73,7 +73,7 @@ func (e *enrollment) before(now time.Time) *clients.Error {
 	if err != nil || now.Before(expires) {
 		return nil
 	}
-	return &clients.Error{Operation: "enroll", Fate: clients.Refused, Reason: string(messages.ReasonUnavailable),
+	return &clients.Error{Operation: "enroll", Fate: clients.Refused, Reason: messages.ReasonUnavailable,
 		Message: "link_expired_at has passed before the call", Fields: map[string][]string{"link_expired_at": {"has passed before the call"}}}
 }
 
@@ -103,7 +103,7 @@ func (e *enrollment) stale(now time.Time) bool {
 // call makes the call as announced. An omitted link_expired_at stays so: the service's default, an hour later, is always
 // right.
 func (e *enrollment) call(ctx context.Context) (mandate.Enrolled, error) {
-	body := mandate.Enrollment(e.request.Body.Enrollment)
+	body := e.request.Body.Enrollment
 	if body.MaxFrequency == "" {
 		body.MaxFrequency = e.defaults.MaxFrequency
 	}
@@ -116,7 +116,7 @@ func (e *enrollment) call(ctx context.Context) (mandate.Enrolled, error) {
 	enrolled, err := e.Upstream.Enroll(ctx, body)
 	if failed, _ := errors.AsType[*clients.Error](err); failed != nil && failed.Fate == clients.Unknown {
 		// Any other answer, or none, may come from something in between while the service is still at work.
-		e.ended, e.answered = time.Now(), failed.Status == http.StatusInternalServerError || failed.Reason == clients.ReasonBadAnswer
+		e.ended, e.answered = time.Now(), failed.Status == http.StatusInternalServerError || failed.Reason == messages.ReasonBadAnswer
 	}
 	if e.WithoutPayer {
 		if enrolled.Body != nil {
@@ -207,7 +207,7 @@ func (e *enrollment) event(ctx context.Context, r attempt.Result[mandate.Enrolle
 }
 
 // withoutPayer takes the payer out of what the service says of a call that did not succeed.
-func withoutPayer(err error, of mandate.Enrollment) error {
+func withoutPayer(err error, of messages.Enrollment) error {
 	failed, ok := errors.AsType[*clients.Error](err)
 	if !ok {
 		return err

@@ -58,7 +58,7 @@ func once[R, T any](ctx context.Context, c *attempt.Caller, r attempt.Request[R]
 	}
 	defer c.Slots.Free()
 	if err := r.Permit.Call(); err != nil {
-		return value, r.Failed(clients.Held, clients.ReasonHeld, err.Error(), err)
+		return value, r.Failed(clients.Held, messages.ReasonHeld, err.Error(), err)
 	}
 	if value, err = f(ctx); err == nil || !repeatable(err) {
 		r.Permit.Observe(hold.Call{Err: err})
@@ -78,8 +78,8 @@ func unanswered[R any](c *attempt.Caller, r attempt.Request[R], err error) (mess
 	if !ok {
 		return messages.Event{}, err
 	}
-	if failed.Fate == clients.Refused || failed.Reason == string(messages.ReasonBadAnswer) {
-		return r.History.Event(messages.Failed, &messages.FailedBody{Reason: messages.Reason(failed.Reason), Message: failed.Message,
+	if failed.Fate == clients.Refused || failed.Reason == messages.ReasonBadAnswer {
+		return r.History.Event(messages.Failed, &messages.FailedBody{Reason: failed.Reason, Message: failed.Message,
 			HTTPStatus: failed.Status, Fields: failed.Fields, Fingerprint: r.History.Fingerprint}), nil
 	}
 	wait := c.Policy.Defer(time.Since(r.Published) / 4) // half as long again each time
@@ -101,7 +101,7 @@ func later[R any](c *attempt.Caller, r attempt.Request[R], why *clients.Error, w
 // Why a listing waits that could go on.
 var (
 	errStopping = errors.New("query: the program ends between two pages")
-	errCrowded  = &clients.Error{Operation: string(messages.Transactions), Fate: clients.Busy, Reason: clients.ReasonBusy,
+	errCrowded  = &clients.Error{Operation: string(messages.Transactions), Fate: clients.Busy, Reason: messages.ReasonBusy,
 		Message: "other long listings are read first"}
 )
 

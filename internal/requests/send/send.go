@@ -100,7 +100,7 @@ func (m *message) resume() (begun *messages.SendStarted, err error) {
 	default:
 		return nil, nil
 	}
-	if err == nil && (begun.BatchSize < 1 || begun.BatchSize > mail.MaxRecipients) {
+	if err == nil && (begun.BatchSize < 1 || begun.BatchSize > messages.MaxBatch) {
 		err = fmt.Errorf("send: %w: it pins no batch size", history.ErrCorrupt)
 	}
 	if err == nil {

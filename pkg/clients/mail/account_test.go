@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"errand/pkg/clients"
+	"errand/pkg/messages"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -35,7 +36,7 @@ func TestAnAccountThatIsNoneIsABadAnswer(t *testing.T) {
 		f := newFake(t, 200, []byte(body))
 		_, err := client(t, f, false).Account(t.Context())
 		var e *clients.Error
-		if !errors.As(err, &e) || e.Reason != clients.ReasonBadAnswer || e.Operation != "account" {
+		if !errors.As(err, &e) || e.Reason != messages.ReasonBadAnswer || e.Operation != "account" {
 			t.Errorf("%s: got %v, want bad_answer", body, err)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"errand/pkg/clients"
+	"errand/pkg/messages"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -83,7 +84,7 @@ func BenchmarkSendAThousand(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	m, to := encoded(b, notice), slices.Repeat(one, MaxRecipients)
+	m, to := encoded(b, notice), slices.Repeat(one, messages.MaxBatch)
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := c.Send(b.Context(), m, to); err != nil {

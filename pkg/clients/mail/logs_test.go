@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"errand/pkg/clients"
+	"errand/pkg/messages"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -135,7 +136,7 @@ func TestALogThatCannotBeReadIsABadAnswer(t *testing.T) {
 		f := newFake(t, 200, []byte(answer))
 		_, err := client(t, f, false).LogPage(t.Context(), 1, 3)
 		var e *clients.Error
-		if !errors.As(err, &e) || e.Fate != clients.Unknown || e.Reason != clients.ReasonBadAnswer || e.Operation != "logs" {
+		if !errors.As(err, &e) || e.Fate != clients.Unknown || e.Reason != messages.ReasonBadAnswer || e.Operation != "logs" {
 			t.Errorf("%s: got %v, want unknown, bad_answer", name, err)
 		}
 	}

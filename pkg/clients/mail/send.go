@@ -11,10 +11,8 @@ import (
 	"strings"
 
 	"errand/pkg/clients"
+	"errand/pkg/messages"
 )
-
-// MaxRecipients is the document's limit for one submission.
-const MaxRecipients = 1000
 
 type sent struct {
 	TotalRecipient json.Number `json:"total_recipient"`
@@ -23,7 +21,7 @@ type sent struct {
 // Send submits the message to 1 to 1000 recipients and returns the number of recipients accepted as the upstream says, which may differ
 // from the number sent. Any other number of recipients is refused without a call. A 2xx without total_recipient is of unknown fate.
 func (c *Client) Send(ctx context.Context, m Encoded, to []string) (accepted int, err error) {
-	if len(to) == 0 || len(to) > MaxRecipients {
+	if len(to) == 0 || len(to) > messages.MaxBatch {
 		return 0, clients.Refusal(submission, "to", "must hold 1 to 1000 recipients")
 	}
 	if len(m.static) == 0 {
@@ -70,21 +68,19 @@ type Encoded struct {
 // operation of the submission in calls and errors.
 const submission = "send"
 
-// The upstream writes these itself, or servers on the way do, and the first five decide who gets the message.
-var ownHeaders = []string{
-	"from", "to", "cc", "bcc", "reply-to", "subject", "return-path", "sender", "message-id", "received", "dkim-signature",
-	"content-type", "content-transfer-encoding", "mime-version",
-}
-
 // Encode checks the headers and encodes what all batches share, once. A header that breaks a rule is a *clients.Error of fate
 // Refused.
 func Encode(m Message) (Encoded, error) {
 	for name, value := range m.Headers {
-		if rule := headerRule(name, value); rule != "" {
-			return Encoded{}, clients.Refusal(submission, "headers", rule)
+		rule := messages.HeaderFault(name)
+		if rule == "" && strings.ContainsAny(value, "\r\n\x00") {
+			rule = "must not hold line breaks"
+		}
+		if rule != "" {
+			return Encoded{}, clients.Refusal(submission, "headers", "one "+rule)
 		}
 	}
-	static, err := encode(struct {
+	static, err := messages.Marshal(struct {
 		From            string `json:"from,omitempty"`
 		ReplyTo         string `json:"reply_to,omitempty"`
 		UnsubscribeLink string `json:"unsubscribe_link,omitempty"`
@@ -95,7 +91,7 @@ func Encode(m Message) (Encoded, error) {
 	if err != nil || len(m.Headers) == 0 {
 		return Encoded{static: bytes.TrimSuffix(static, []byte("}"))}, err
 	}
-	headers, err := encode(m.Headers)
+	headers, err := messages.Marshal(m.Headers)
 	if err != nil {
 		return Encoded{}, err
 	}
@@ -103,26 +99,8 @@ func Encode(m Message) (Encoded, error) {
 	for _, name := range slices.Sorted(maps.Keys(m.Headers)) {
 		lines = append(lines, name+": "+m.Headers[name])
 	}
-	list, err := encode(lines)
+	list, err := messages.Marshal(lines)
 	return Encoded{static: bytes.TrimSuffix(static, []byte("}")), headers: headers, headersList: list}, err
-}
-
-// headerRule is the rule that a header breaks.
-func headerRule(name, value string) string {
-	for _, b := range []byte(name) {
-		if b <= ' ' || b >= 0x7f || b == ':' {
-			return "a name holds a character that is not allowed in one"
-		}
-	}
-	switch {
-	case name == "":
-		return "a name is empty"
-	case strings.ContainsAny(value, "\r\n\x00"):
-		return "a value holds a line break"
-	case slices.Contains(ownHeaders, strings.ToLower(name)), strings.HasPrefix(strings.ToLower(name), "resent-"):
-		return "a name belongs to a field of the message or is written by the service"
-	}
-	return ""
 }
 
 // body is the request for these recipients.
@@ -144,31 +122,7 @@ func (e Encoded) body(to []string, headersAsList bool) []byte {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = appendText(b, address)
+		b = messages.AppendString(b, address)
 	}
 	return append(b, "]}"...)
-}
-
-// appendText appends a JSON string; an ordinary address needs no encoder.
-func appendText(b []byte, text string) []byte {
-	for i := range len(text) {
-		if c := text[i]; c < ' ' || c >= 0x7f || c == '"' || c == '\\' {
-			encoded, _ := encode(text) // a string always encodes
-			return append(b, encoded...)
-		}
-	}
-	b = append(b, '"')
-	b = append(b, text...)
-	return append(b, '"')
-}
-
-// encode returns JSON without escapes for HTML: content is often HTML, and would grow by half.
-func encode(value any) ([]byte, error) {
-	var b bytes.Buffer
-	encoder := json.NewEncoder(&b)
-	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(value); err != nil {
-		return nil, err
-	}
-	return bytes.TrimRight(b.Bytes(), "\n"), nil
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"errand/pkg/clients"
+	"errand/pkg/messages"
 )
 
 func TestFailuresOfASubmissionHaveTheirFate(t *testing.T) {
@@ -15,7 +16,7 @@ func TestFailuresOfASubmissionHaveTheirFate(t *testing.T) {
 		fixture string
 		status  int // of HTTP
 		fate    clients.Fate
-		reason  string
+		reason  messages.Reason
 		decided int
 		message string
 	}{
@@ -78,7 +79,7 @@ func TestOddAnswersAreNoSuccess(t *testing.T) {
 		if got := clients.FateOf(err); got != want || want == clients.Success && accepted != 1 {
 			t.Errorf("%s: got %d, %s (%v), want %s", body, accepted, got, err, want)
 		}
-		if want == clients.Unknown && errors.As(err, &e) && e.Reason != clients.ReasonBadAnswer {
+		if want == clients.Unknown && errors.As(err, &e) && e.Reason != messages.ReasonBadAnswer {
 			t.Errorf("%s: got reason %s, want bad_answer", body, e.Reason)
 		}
 	}

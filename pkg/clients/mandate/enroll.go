@@ -12,33 +12,9 @@ import (
 	"errand/pkg/messages"
 )
 
-// Enrollment is the document's enrollment request.
-type Enrollment struct {
-	PortalKey            string          `json:"portal_key,omitempty"` // filled from the configuration if empty
-	OrderNumber          string          `json:"order_number"`
-	Amount               json.Number     `json:"amount"`                 // plain decimal, at most two decimals
-	PayerIDType          json.Number     `json:"payer_id_type"`          // integer
-	PayerID              json.RawMessage `json:"payer_id"`               // a JSON number or a JSON string of digits
-	PayerName            string          `json:"payer_name"`             //
-	PayerEmail           string          `json:"payer_email"`            //
-	PayerTelephoneNumber json.RawMessage `json:"payer_telephone_number"` // as PayerID
-	PayerBankCode        string          `json:"payer_bank_code,omitempty"`
-	PayerBankCodeHashed  string          `json:"payer_bank_code_hashed,omitempty"`
-	FrequencyMode        string          `json:"frequency_mode"`
-	MaxFrequency         json.Number     `json:"max_frequency,omitempty"` // integer
-	ApplicationReason    string          `json:"application_reason"`
-	EffectiveDate        string          `json:"effective_date,omitempty"` // year-month-day
-	ExpiryDate           string          `json:"expiry_date,omitempty"`    // year-month-day
-	Metadata             string          `json:"metadata,omitempty"`
-	ReturnURL            string          `json:"return_url,omitempty"`
-	SuccessURL           string          `json:"success_url,omitempty"`
-	FailedURL            string          `json:"failed_url,omitempty"`
-	MaintenanceURL       string          `json:"maintenance_url,omitempty"`
-	TerminationURL       string          `json:"termination_url,omitempty"`
-	LinkExpiredAt        string          `json:"link_expired_at,omitempty"` // Y-m-d H:i:s
-	PlatformID           string          `json:"platform_id,omitempty"`
-	Checksum             string          `json:"checksum,omitempty"` // computed if empty and there is a secret
-}
+// Enrollment is the document's enrollment request. A portal_key that is left out is filled in from the configuration, and a
+// checksum computed where there is a secret.
+type Enrollment = messages.Enrollment
 
 // Enrolled is the answer to an enrollment.
 type Enrolled struct {
@@ -66,7 +42,7 @@ func (c *Client) Enroll(ctx context.Context, e Enrollment) (Enrolled, error) {
 	if e.Checksum == "" && !config.ChecksumSecret.Empty() {
 		e.Checksum = Checksum(config.ChecksumSecret, e)
 	}
-	body, err := encode(e)
+	body, err := messages.Marshal(e)
 	if err != nil {
 		return Enrolled{}, clients.Refusal(operation, "body", "cannot be encoded as JSON")
 	}
@@ -86,17 +62,6 @@ func (c *Client) Enroll(ctx context.Context, e Enrollment) (Enrolled, error) {
 		return Enrolled{}, err
 	}
 	return enrolled, nil
-}
-
-// encode writes the fields in the document's order, without escapes for HTML.
-func encode(e Enrollment) ([]byte, error) {
-	var b bytes.Buffer
-	encoder := json.NewEncoder(&b)
-	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(e); err != nil {
-		return nil, err
-	}
-	return bytes.TrimRight(b.Bytes(), "\n"), nil
 }
 
 func failure(body []byte) clients.Reading {

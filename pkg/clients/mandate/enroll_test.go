@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"errand/pkg/clients"
+	"errand/pkg/messages"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -101,7 +102,7 @@ func TestFailuresOfAnEnrollmentAreReadFromEveryKnownShape(t *testing.T) {
 		got, err := client(t, Config{URL: f.URL}).Enroll(t.Context(), enrollment(t, "enroll.request.json"))
 		c.want.Operation, c.want.Status = "enroll", c.status
 		if c.want.Reason == "" {
-			c.want.Reason = string(c.want.Fate)
+			c.want.Reason = messages.Reason(c.want.Fate)
 		}
 		var e *clients.Error
 		if !errors.As(err, &e) || got.Body != nil {
@@ -155,7 +156,7 @@ func TestASuccessWithoutAURLIsABadAnswer(t *testing.T) {
 		f := newFake(t, 200, []byte(body))
 		_, err := client(t, Config{URL: f.URL}).Enroll(t.Context(), enrollment(t, "enroll.request.json"))
 		var e *clients.Error
-		if !errors.As(err, &e) || e.Fate != clients.Unknown || e.Reason != clients.ReasonBadAnswer {
+		if !errors.As(err, &e) || e.Fate != clients.Unknown || e.Reason != messages.ReasonBadAnswer {
 			t.Errorf("%s: got %v, want unknown, bad_answer", body, err)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"errand/pkg/clients"
+	"errand/pkg/messages"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -104,7 +105,7 @@ func TestAListThatNeverEndsIsABadAnswer(t *testing.T) {
 		f := newFake(t, 200, answers...)
 		_, err := read(t, f, Filter{}, 1)
 		var e *clients.Error
-		if !errors.As(err, &e) || e.Fate != clients.Unknown || e.Reason != clients.ReasonBadAnswer || e.Operation != "transactions" {
+		if !errors.As(err, &e) || e.Fate != clients.Unknown || e.Reason != messages.ReasonBadAnswer || e.Operation != "transactions" {
 			t.Errorf("%s: got %v, want unknown, bad_answer", name, err)
 		}
 		if len(f.arrived) > 2 {
