@@ -39,7 +39,7 @@ var doors = map[string]string{
 
 	// What other projects import has no dependencies but, in the client, NATS.
 	"pkg/messages": "",
-	"pkg/clients":  "pkg/messages", // reasons, texts of events, requests as the documents have them
+	"pkg/clients":  "pkg/messages loopback", // reasons, texts of events, requests as the documents have them
 	"pkg/errand":   "pkg/messages nats.go",
 	"docs/schemas": "",
 
@@ -53,24 +53,24 @@ var doors = map[string]string{
 	"internal/lists/sweep":       "retry failpoint pkg/clients zerolog", // any paged list, not only the sending log
 	"internal/lists/sink":        "lists bus history retry failpoint pkg/messages nats.go",
 	"internal/mandates":          "history retry pkg/clients pkg/messages zerolog",
-	"internal/callback":          "bus retry pkg/clients pkg/messages x/net x/time",
+	"internal/callback":          "bus loopback retry pkg/clients pkg/messages x/net x/time",
 
 	// The index decides nothing, so it sees neither what calls nor what acts. It alone has SQLite: a minute to compile.
 	"internal/oncall":         "bus history lists/deliveries retry failpoint style pkg/messages nats.go zerolog x/sync",
-	"internal/oncall/access":  "programs retry keyfile zerolog oidc x/net x/oauth2",
+	"internal/oncall/access":  "programs loopback retry keyfile zerolog oidc x/net x/oauth2",
 	"internal/oncall/index":   "oncall/inspect bus retry pkg/messages nats.go zerolog sqlite",
 	"internal/oncall/console": "oncall programs bus mandates retry style pkg/messages nats.go zerolog",
 
 	// The bus is NATS and nothing else; the history knows no NATS.
-	"internal/bus":       "history throttle retry keyfile pkg/messages nats.go zerolog",
+	"internal/bus":       "history throttle loopback retry keyfile pkg/messages nats.go zerolog",
 	"internal/history":   "retry failpoint pkg/messages",
 	"internal/throttle":  "retry zerolog x/time",
 	"internal/retry":     "pkg/clients backoff",
 	"internal/telemetry": "history retry pkg/clients pkg/messages otel zerolog",
-	"internal/failpoint": "", "internal/keyfile": "", "internal/typo": "", "internal/style": "",
+	"internal/failpoint": "", "internal/keyfile": "", "internal/loopback": "", "internal/typo": "", "internal/style": "",
 
 	// A sandbox that shares types with the clients proves nothing about the services.
-	"internal/sandbox":        "style",
+	"internal/sandbox":        "loopback style",
 	"internal/sandbox/devkit": "bus nats.go nats-server",
 
 	// What makes the schemas is not shipped: `errand schema` prints what is committed.

@@ -6,7 +6,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"net/netip"
 	"net/url"
 	"regexp"
 	"slices"
@@ -19,6 +18,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"errand/internal/keyfile"
+	"errand/internal/loopback"
 	"errand/internal/retry"
 )
 
@@ -47,7 +47,7 @@ type Connection struct {
 
 // Validate names the variable that is wrong. A password or token must not be sent where others can read it.
 func (c Connection) Validate() error {
-	exposed := func(u *url.URL) bool { return c.inClear(u) && !isLoopback(u.Hostname()) }
+	exposed := func(u *url.URL) bool { return c.inClear(u) && !loopback.Is(u.Hostname()) }
 	switch {
 	case !isServerList(c.URL):
 		return errNoServers
@@ -75,11 +75,6 @@ func (c Connection) Validate() error {
 func (c Connection) inClear(u *url.URL) bool {
 	secret := c.Password != "" || c.PasswordFile != "" || u.User != nil
 	return secret && !c.AllowPlain && c.CA == "" && c.Cert == "" && c.TLSName == "" && (u.Scheme == "nats" || u.Scheme == "ws")
-}
-
-func isLoopback(host string) bool {
-	ip, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()
 }
 
 var errNoServers = errors.New("NATS_URL: must be a list of server addresses such as nats://127.0.0.1:4222")

@@ -16,10 +16,10 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"errors"
-	"net"
 	"net/url"
 	"strings"
 
+	"errand/internal/loopback"
 	"errand/pkg/clients"
 )
 
@@ -39,15 +39,10 @@ func NewAddresses(base string, plain bool, secret clients.Secret) (*Addresses, e
 		return nil, errors.New("must be an absolute URL without user, query and fragment, such as https://callbacks.example.com/mandates")
 	case u.Scheme != "https" && u.Scheme != "http":
 		return nil, errors.New("must begin with https://")
-	case u.Scheme == "http" && !plain && !loopback(u.Hostname()):
+	case u.Scheme == "http" && !plain && !loopback.Is(u.Hostname()):
 		return nil, errors.New("must begin with https://: over http:// anybody on the way can read what the service sends of payers")
 	}
 	return &Addresses{strings.TrimRight(base, "/"), secret}, nil
-}
-
-func loopback(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // URL is the return_url of a request: <base>/<request id>/<token>.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -15,6 +14,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"errand/internal/loopback"
 )
 
 // callbackTries is the maximum number of tries for one record. Payload, timing and signature of callbacks are assumed.
@@ -68,7 +69,7 @@ func (s *Sandbox) callBack(n int, e enrollment) {
 	if target == "" {
 		return
 	}
-	if !s.o.AllowCallbacks && !loopback(target) {
+	if u, err := url.Parse(target); !s.o.AllowCallbacks && (err != nil || !loopback.Is(u.Hostname())) {
 		s.callback.count(func(c *Callbacks) { c.Withheld++ })
 		s.logf("callback withheld: the host of return_url is not loopback")
 		return
@@ -206,14 +207,4 @@ func (s *Sandbox) signed(record map[string]string) map[string]string {
 	}
 	record["checksum"] = checksum(s.o.ChecksumSecret, values...)
 	return record
-}
-
-// loopback reports whether a URL stays on this machine.
-func loopback(target string) bool {
-	u, err := url.Parse(target)
-	if err != nil {
-		return false
-	}
-	ip := net.ParseIP(u.Hostname())
-	return u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
 }

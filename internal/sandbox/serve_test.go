@@ -64,12 +64,13 @@ func TestHelpNamesEverything(t *testing.T) {
 	}
 }
 
-func TestTheSandboxImportsOnlyTheLookOfPages(t *testing.T) {
+func TestTheSandboxImportsNothingOfTheClients(t *testing.T) {
 	out, err := exec.Command("go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", ".").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	equal(t, "imports besides the standard library", strings.TrimSpace(string(out)), "errand/internal/style\nerrand/internal/sandbox")
+	equal(t, "imports besides the standard library", strings.TrimSpace(string(out)),
+		"errand/internal/loopback\nerrand/internal/style\nerrand/internal/sandbox")
 }
 
 func BenchmarkEnroll(b *testing.B) { benchmark(b, "/v3/mandates", enrollment1().String()) }

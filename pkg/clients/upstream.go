@@ -14,6 +14,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"errand/internal/loopback"
 )
 
 // Origin is where a service is and what every call to it carries.
@@ -182,15 +184,10 @@ func parseOrigin(origin Origin, plainHTTP bool) (*url.URL, error) {
 		return nil, fmt.Errorf("%s is not an absolute https:// address", origin.Field)
 	case u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
 		return nil, fmt.Errorf("%s must hold scheme, host and path only: no user, query or fragment", origin.Field)
-	case u.Scheme == "http" && !plainHTTP && !loopback(u.Hostname()):
+	case u.Scheme == "http" && !plainHTTP && !loopback.Is(u.Hostname()):
 		return nil, fmt.Errorf("%s is plain http:// to host %q, %w", origin.Field, u.Hostname(), ErrPlainHTTP)
 	}
 	return &url.URL{Scheme: u.Scheme, Host: u.Host, Path: strings.TrimRight(u.Path, "/")}, nil
-}
-
-func loopback(host string) bool {
-	ip := net.ParseIP(host)
-	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
 }
 
 // NewTransport is the transport of this package: HTTP/1.1 only, maxConns connections kept open, config for TLS (nil: the

@@ -140,6 +140,7 @@ func TestAReceiptSaysUnderWhichIdTheEventsAre(t *testing.T) {
 		{`{"request_id":"no id"}`, "c", "MAIL_REQUESTS-5"},
 		{`no json`, "d", "MAIL_REQUESTS-6"},
 		{`{"reqest_id":"x"}`, "", "MAIL_REQUESTS-7"},
+		{`{"request_id":"e","request_id":""}`, "f", "MAIL_REQUESTS-8"},
 	} {
 		m := &nats.Msg{Subject: "mail.account.requested", Header: nats.Header{}, Data: []byte(c.body)}
 		if c.header != "" {

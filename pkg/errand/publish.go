@@ -1,6 +1,7 @@
 package errand
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -102,12 +103,9 @@ func (c *Client) PublishMsg(ctx context.Context, m *nats.Msg) (Receipt, error) {
 		return Receipt{}, fmt.Errorf("publish %s: %w", m.Subject, publishError(err))
 	}
 	r := Receipt{Operation: messages.Operation(op), Stream: ack.Stream, Sequence: ack.Sequence, Duplicate: ack.Duplicate}
-	meta, _ := messages.Check(r.Operation, m.Data) // what is wrong with it is in its outcome
+	meta, err := messages.Check(r.Operation, m.Data) // what is wrong with it is in its outcome
 	r.Fingerprint = meta.Fingerprint
-	r.RequestID = requestID(m, meta)
-	if r.RequestID == "" {
-		r.RequestID = r.Position()
-	}
+	r.RequestID = cmp.Or(meta.ID(m.Header.Get(nats.MsgIdHdr), err), r.Position())
 	return r, nil
 }
 
@@ -117,22 +115,6 @@ func subjects() string {
 		all = append(all, op.Requested())
 	}
 	return strings.Join(all, ", ")
-}
-
-// requestID is the id of a request as the programs read it, "" where that is its position.
-func requestID(m *nats.Msg, meta messages.Meta) string {
-	if meta.RequestID != "" || meta.Fingerprint == "" {
-		return meta.RequestID
-	}
-	var named map[string]json.RawMessage
-	_ = json.Unmarshal(m.Data, &named) // it is an object, as it has a fingerprint
-	if id := string(named["request_id"]); id != "" && id != "null" && id != `""` {
-		return "" // one that does not fit
-	}
-	if id := m.Header.Get(nats.MsgIdHdr); messages.ValidID(id) {
-		return id
-	}
-	return ""
 }
 
 // publishError says what a failed publish means.

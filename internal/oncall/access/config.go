@@ -17,12 +17,12 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
 	"time"
 
+	"errand/internal/loopback"
 	"errand/internal/programs"
 )
 
@@ -95,7 +95,7 @@ func (c *Config) validateAddr() error {
 	if err != nil {
 		return invalid("CONSOLE_ADDR", "must be an address with a port, such as 127.0.0.1:8088")
 	}
-	if c.Login == loginNone && !isLoopback(host) {
+	if c.Login == loginNone && !loopback.Is(host) {
 		return errReachable(c.Addr)
 	}
 	return nil
@@ -123,7 +123,7 @@ func (c *Config) validateURL() error {
 	if err != nil || u.Host == "" || u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
 		return invalid("CONSOLE_URL", "must be the address for browsers, without a path, such as https://errand.example.com")
 	}
-	if u.Scheme != "https" && (u.Scheme != "http" || !isLoopback(u.Hostname())) {
+	if u.Scheme != "https" && (u.Scheme != "http" || !loopback.Is(u.Hostname())) {
 		return invalid("CONSOLE_URL", "must begin with https: sessions and personal data would travel in the clear")
 	}
 	return nil
@@ -138,7 +138,7 @@ func (c *Config) Listen(ctx context.Context) (net.Listener, error) {
 	if err != nil {
 		return nil, invalid("CONSOLE_ADDR", err.Error())
 	}
-	if host, _, err := net.SplitHostPort(listener.Addr().String()); c.Login == loginNone && (err != nil || !isLoopback(host)) {
+	if host, _, err := net.SplitHostPort(listener.Addr().String()); c.Login == loginNone && (err != nil || !loopback.Is(host)) {
 		_ = listener.Close() // nobody was served
 		return nil, errReachable(listener.Addr().String())
 	}
@@ -147,10 +147,4 @@ func (c *Config) Listen(ctx context.Context) (net.Listener, error) {
 
 func errReachable(addr string) error {
 	return invalid("CONSOLE_ADDR", addr+" can be reached from other machines without a login: use 127.0.0.1, or set CONSOLE_LOGIN")
-}
-
-// isLoopback reports whether a host is a loopback address. A name other than localhost is not: it resolves elsewhere.
-func isLoopback(host string) bool {
-	ip, err := netip.ParseAddr(host)
-	return strings.EqualFold(host, "localhost") || err == nil && ip.Unmap().IsLoopback()
 }

@@ -4,6 +4,8 @@ import (
 	"net"
 	"net/http"
 	"strings"
+
+	"errand/internal/loopback"
 )
 
 // setHeaders forbids browsers to load anything from elsewhere, to run inline scripts, to cache, and to send a referrer.
@@ -35,7 +37,7 @@ func (g *Guard) checkHost(r *http.Request) error {
 	if err != nil {
 		host = strings.TrimSuffix(strings.TrimPrefix(r.Host, "["), "]")
 	}
-	if !isLoopback(host) {
+	if !loopback.Is(host) {
 		return &Refusal{Status: http.StatusMisdirectedRequest, Title: "Wrong host name",
 			Text: "Without a login the console only answers at localhost and loopback addresses such as 127.0.0.1."}
 	}

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/oauth2"
 
 	"errand/internal/keyfile"
+	"errand/internal/loopback"
 	"errand/internal/retry"
 )
 
@@ -42,7 +43,7 @@ type OIDC struct {
 func (o OIDC) validate() error {
 	u, err := url.Parse(o.Issuer)
 	switch {
-	case err != nil || u.Host == "" || u.User != nil || u.Scheme != "https" && (u.Scheme != "http" || !isLoopback(u.Hostname())):
+	case err != nil || u.Host == "" || u.User != nil || u.Scheme != "https" && (u.Scheme != "http" || !loopback.Is(u.Hostname())):
 		return invalid("CONSOLE_OIDC_ISSUER", "must be the issuer's https:// address, such as https://login.example.com/realms/staff")
 	case o.ClientID == "":
 		return invalid("CONSOLE_OIDC_CLIENT_ID", "must name the client that is registered at the issuer")
