@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -100,39 +99,6 @@ func TestAMillionRecipientsTakeTheMemoryOfTwoThousand(t *testing.T) {
 	errorIf(t, q.Delivered.Consumer != requests+1, "%d deliveries of %d requests", q.Delivered.Consumer, requests+1)
 }
 
-// A list that is compared in two readings loses its worker half-way. The next one
-// plans the same batches: none that was taken is sent again.
-func TestKillInAListOfManyReadingsResumes(t *testing.T) {
-	const recipients, batches = 250_000, 250
-	in := install(t, "UPSTREAM_TIMEOUT=1s", "MAIL_BATCH_PARALLEL=3")
-	in.latency(20 * time.Millisecond)
-	body := message("m1", recipients)
-	to := body["to"].([]string)
-	in.publish("mail.send.requested", in.listedAs(body, strings.Join(append(to, to[:recipients/2]...), "\n")))
-	p := in.start("mail-consumer")
-	in.until("half of the batches taken", time.Minute, func() bool { return in.totals().Mail.Accepted >= batches/2 })
-	p.kill()
-	in.until("NATS and the sandbox to be done with the dead one", time.Minute, func() bool {
-		return !slices.Contains(in.clients(), "mail-consumer") && in.inFlight.Load() == 0
-	})
-	p = in.start("mail-consumer")
-	in.waitOutcomes("mail.send.*.m1", 1, 2*time.Minute)
-	p.stop(time.Minute)
-	e := decode[messages.SendOutcome](t, in.wantFinal("mail.send.*.m1"))
-	unsettled := 0
-	for _, u := range e.Unsettled {
-		unsettled += u.Count
-	}
-	if e.Recipients != recipients || e.Duplicates != recipients/2 || e.Batches != batches || e.Accepted+unsettled != recipients ||
-		unsettled > 3000 {
-		t.Errorf("%d accepted and %d unsettled of %d recipients in %d batches, %d duplicates", e.Accepted, unsettled, e.Recipients, e.Batches,
-			e.Duplicates)
-	}
-	in.wantBatchesMatchOracle("m1", recipients, batches)
-	o := in.totals()
-	errorIf(t, o.Mail.TwiceCount != 0 || o.Calls["send"] > batches, "%d served twice by %d calls", o.Mail.TwiceCount, o.Calls["send"])
-}
-
 // endless is an upstream whose answers have no end. The first 500 KiB of as many as are
 // made at once are all there before any goes on.
 type endless struct {
@@ -200,18 +166,8 @@ func (p *process) files() int {
 	return len(open)
 }
 
-// goroutines is what the process says of itself.
-func (p *process) goroutines() (n int) {
-	p.t.Helper()
-	_, body := p.get("/metrics")
-	for line := range strings.Lines(body) {
-		if _, err := fmt.Sscanf(line, "go_goroutines %d", &n); err == nil {
-			return n
-		}
-	}
-	p.t.Fatalf("no go_goroutines:\n%s", body)
-	return 0
-}
+// goroutines is how many goroutines the process says it has.
+func (p *process) goroutines() int { return int(p.gauges()["go_goroutines"]) }
 
 // cutting lets a share of the calls of one kind end in a cut connection, before or after the work.
 func (in *installation) cutting(operation string) {

@@ -103,11 +103,8 @@ func TestMailProgramsReportMissingStreams(t *testing.T) {
 		must(t, in.js.DeleteStream(t.Context(), stream))
 	}
 	for p, stream := range map[*process]string{mail: bus.MailEvents, poller: bus.MailDeliveries} {
-		in.until("it to miss its stream", time.Minute, func() bool {
-			status, body := p.get("/readyz")
-			return status == http.StatusServiceUnavailable && strings.Contains(body, "no stream "+stream) &&
-				strings.Contains(body, ": run `errand provision --missing`")
-		})
+		says := p.says(http.StatusServiceUnavailable, "no stream "+stream, ": run `errand provision --missing`")
+		in.until("it to miss its stream", time.Minute, says)
 	}
 	in.publish("mail.send.requested", message("m1", 3))
 	in.provision(in.js.Conn(), 1)

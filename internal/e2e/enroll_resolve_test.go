@@ -7,12 +7,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"errand/internal/sandbox"
 	"errand/pkg/messages"
 )
 
+// A look at the list at some age shows what became of an enrollment, and the event continues the request's trace.
 func TestALaterLookupResolvesAnUncertainEnrollment(t *testing.T) {
 	tomorrow := time.Now().Add(100 * 365 * 24 * time.Hour).Format(time.DateTime)
 	for _, c := range []struct {
@@ -57,6 +56,7 @@ func TestALaterLookupResolvesAnUncertainEnrollment(t *testing.T) {
 				errorIf(t, took < c.after || took > c.after+2*time.Minute, "resolved after %v, want %v", took, c.after)
 				now := b.calls("enroll")
 				errorIf(t, now != calls, "%d calls to enroll on the way", now-calls)
+				equal(t, "traceparent", e.Header.Get("traceparent"), publisherContext)
 			})
 		})
 	}
@@ -75,22 +75,6 @@ func TestAListInAnotherZoneResolvesAnUncertainEnrollment(t *testing.T) {
 		e := b.wantOne("mandate.enroll.resolved.r1")
 		errorIf(t, e.Body["outcome"] != "succeeded" || e.evidence() != 1, "want succeeded and the one record: %s", e.Raw)
 		errorIf(t, !strings.Contains(b.logs.String(), "in UTC+00:00, not in MANDATE_TIMEZONE"), "the log does not say so:\n%s", b.logs)
-	})
-}
-
-// The trace of a request goes on to the event a day later.
-func TestAResolvedEnrollmentKeepsItsTrace(t *testing.T) {
-	full(t)
-	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-	inBubble(t, func(t *testing.T, b *bubble) {
-		b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.AcceptCut, Times: 1})
-		data := []byte(`{"request_id":"r1","order_number":"o1","amount":100,"payer_id_type":1,"payer_id":"900101011234","payer_name":"Test Payer",
-			"payer_email":"payer@example.test","payer_telephone_number":"0123456789","frequency_mode":"MT","application_reason":"story"}`)
-		m := &nats.Msg{Subject: "mandate.enroll.requested", Data: data, Header: nats.Header{"traceparent": {parent}}}
-		b.publishMsg(m)
-		b.run(b.mandates(), time.Minute, b.published("mandate.enroll.uncertain.r1", 1))
-		b.runAt(time.Now().Add(25*time.Hour), time.Minute)
-		equal(t, "traceparent", b.wantOne("mandate.enroll.resolved.r1").Header.Get("traceparent"), parent)
 	})
 }
 

@@ -87,9 +87,8 @@ func installAt(t *testing.T, dir, url string, replicas int, env ...string) *inst
 	t.Helper()
 	in := newInstallation(t, dir, url, env...)
 	var err error
-	if in.js, err = jetstream.New(connect(t, url)); err != nil {
-		t.Fatal(err)
-	}
+	in.js, err = jetstream.New(connect(t, url))
+	must(t, err)
 	_, in.producer = connectAs(t, url, "producer")
 	provisioner, _ := connectAs(t, url, "provisioner")
 	in.provision(provisioner, replicas)

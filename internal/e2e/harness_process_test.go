@@ -252,14 +252,14 @@ func wait(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// gauges are what a program exports of itself by name and labels.
+// gauges are what a program exports, by name and labels.
 func (p *process) gauges() map[string]float64 {
 	p.t.Helper()
 	_, page := p.get("/metrics")
 	out := map[string]float64{}
 	for lines := bufio.NewScanner(strings.NewReader(page)); lines.Scan(); {
 		name, value, _ := strings.Cut(lines.Text(), " ")
-		if n, err := strconv.ParseFloat(value, 64); err == nil && strings.HasPrefix(name, "errand_") && !strings.Contains(name, "_bucket") {
+		if n, err := strconv.ParseFloat(value, 64); err == nil && !strings.Contains(name, "_bucket") {
 			out[name] = n
 		}
 	}

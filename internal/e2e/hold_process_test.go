@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"strings"
 	"testing"
 	"time"
 
@@ -47,19 +46,14 @@ func TestHoldShowsInReadinessAndMetrics(t *testing.T) {
 			p := in.start(c.program)
 			defer p.kill()
 			ask()
-			shows := func(status int, text, held string) func() bool {
-				return func() bool {
-					if !p.logged("admin server listens") {
-						return false
-					}
-					got, page := p.get("/readyz")
-					_, metrics := p.get("/metrics")
-					saysSince := status == http.StatusOK || strings.Contains(page, "since")
-					return got == status && strings.Contains(page, text) &&
-						(metric == "" || saysSince && strings.Contains(metrics, "\n"+metric+" "+held+"\n"))
-				}
+			shows := func(status int, held float64, words ...string) func() bool {
+				return func() bool { return p.says(status, words...)() && (metric == "" || p.gauges()[metric] == held) }
 			}
-			in.until("it to say why it is not ready", time.Minute, shows(http.StatusServiceUnavailable, c.says, "1"))
+			words := []string{c.says}
+			if metric != "" {
+				words = append(words, "since")
+			}
+			in.until("it to say why it is not ready", time.Minute, shows(http.StatusServiceUnavailable, 1, words...))
 			other := in.start(c.program)
 			in.until("another one to say so", time.Minute, func() bool {
 				return other.logged("held: no more requests") || other.logged("sweep: failed")
@@ -67,7 +61,7 @@ func TestHoldShowsInReadinessAndMetrics(t *testing.T) {
 			other.stop(time.Minute)
 			in.box.ClearFaults()
 			ask() // those before may have to wait for their own time
-			in.until("it to be ready again", time.Minute, shows(http.StatusOK, "ready", "0"))
+			in.until("it to be ready again", time.Minute, shows(http.StatusOK, 0, "ready"))
 			p.stop(time.Minute)
 		})
 	}
@@ -76,51 +70,22 @@ func TestHoldShowsInReadinessAndMetrics(t *testing.T) {
 // answering is a fault that answers a status.
 func answering(status int) sandbox.Fault { return sandbox.Fault{Kind: sandbox.Status, Status: status} }
 
-// The service takes calls and does not answer: the program says so at /readyz, and the rest of the queue is there when
-// it answers again.
-func TestAHangingUpstreamShowsInReadinessAndKeepsTheQueue(t *testing.T) {
-	for _, c := range writes {
-		t.Run(c.program, func(t *testing.T) {
-			const n, most = 60, 2 * 16 // CONCURRENCY, and those taken before the third result was known
-			in := install(t)
-			in.fault(sandbox.Fault{Operation: "*", Kind: sandbox.Delay, Delay: sandbox.Duration(time.Hour)})
-			in.request(c, "r", n, "on_unknown", "report")
-			p := in.start(c.program)
-			in.until("it to say that it is held", time.Minute, p.says(http.StatusServiceUnavailable, c.call, "since"))
-			wait(t.Context(), 5*time.Second) // two calls of UPSTREAM_TIMEOUT each
-			spent := int(in.calls(c.call))
-			errorIf(t, spent > most, "%d calls of unknown fate for %d requests, want at most %d", spent, n, most)
-			in.box.ClearFaults()
-			in.untilReady(p)
-			in.until("the others to succeed", time.Minute, in.published(c.good(), n-spent))
-			in.waitOutcomes(c.events(), n, 2*time.Minute)
-			p.stop(time.Minute)
-		})
-	}
-}
-
 // A pause is wanted: the program can work, says what is paused and until when, and takes no
 // request of it until that is over.
 func TestAPauseShowsInReadinessAndMetrics(t *testing.T) {
 	in := install(t)
 	p := in.start("mandate-consumer")
-	shows := func(text, paused string) func() bool {
+	shows := func(text string, paused float64) func() bool {
 		return func() bool {
-			if !p.logged("admin server listens") {
-				return false
-			}
-			status, page := p.get("/readyz")
-			_, metrics := p.get("/metrics")
-			return status == http.StatusOK && strings.Contains(page, text) &&
-				strings.Contains(metrics, "\nerrand_queue_paused{operation=\"mandate.enroll\"} "+paused+"\n")
+			return p.says(http.StatusOK, text)() && p.gauges()[`errand_queue_paused{operation="mandate.enroll"}`] == paused
 		}
 	}
-	in.until("it to be ready", time.Minute, shows("ready\n", "0"))
+	in.until("it to be ready", time.Minute, shows("ready\n", 0))
 	_, err := in.js.PauseConsumer(t.Context(), bus.MandateRequests, "mandate-enroll", time.Now().Add(time.Hour))
 	must(t, err)
 	in.publish("mandate.enroll.requested", enrollment("r1"))
 	in.until("it to say that it is paused", time.Minute,
-		shows("ready\nmandate.enroll is paused until "+time.Now().UTC().Add(time.Hour).Format("2006-"), "1"))
+		shows("ready\nmandate.enroll is paused until "+time.Now().UTC().Add(time.Hour).Format("2006-"), 1))
 	n := in.count("mandate.enroll.started.*")
 	errorIf(t, n > 0, "%d requests were started during the pause", n)
 	_, err = in.js.ResumeConsumer(t.Context(), bus.MandateRequests, "mandate-enroll")

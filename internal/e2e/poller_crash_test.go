@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -77,12 +76,9 @@ func TestAStandbyReadsNothingUntilItLeads(t *testing.T) {
 	l.untilLeads(first, takeover)
 	l.caughtUp(first)
 	reads := func(p *process) (n float64) {
-		_, metrics := p.get("/metrics")
-		for line := range strings.Lines(metrics) {
-			if strings.HasPrefix(line, "errand_upstream_call_duration_seconds_count{call=\"logs\"") {
-				count, err := strconv.ParseFloat(line[strings.LastIndex(line, " ")+1:len(line)-1], 64)
-				must(t, err)
-				n += count
+		for name, pages := range p.gauges() {
+			if strings.HasPrefix(name, `errand_upstream_call_duration_seconds_count{call="logs"`) {
+				n += pages
 			}
 		}
 		return n
@@ -90,8 +86,8 @@ func TestAStandbyReadsNothingUntilItLeads(t *testing.T) {
 	standsBy := func(p *process) {
 		t.Helper()
 		l.until("it to stand by", takeover, p.standby)
-		_, metrics := p.get("/metrics")
-		errorIf(t, !strings.Contains(metrics, "errand_poller_leads 0"), "a standby's metric says that it leads")
+		leads, shown := p.gauges()["errand_poller_leads"]
+		errorIf(t, !shown || leads != 0, "a standby's metric does not say that it does not lead")
 	}
 	second := l.start("log-poller")
 	standsBy(second)
@@ -121,31 +117,6 @@ func TestAStandbyReadsNothingUntilItLeads(t *testing.T) {
 	l.untilLeads(second, takeover)
 	l.wantEnd(second)
 	equal(t, "takeovers", l.count("mail.log.turn"), 4) // one for each leader: the last poller of all stood by
-}
-
-// One of two pollers is killed: the other one publishes what comes from then on, and nothing
-// that was published. How soon, the log of the test says.
-func TestTheOtherPollerGoesOnWhenOneIsKilled(t *testing.T) {
-	l := installLog(t, 100)
-	l.add(200)
-	pollers := []*process{l.start("log-poller"), l.start("log-poller")}
-	for _, p := range pollers {
-		l.caughtUp(p)
-	}
-	for n := range 4 {
-		l.add(50)
-		l.until("publishing to be under way", time.Minute, func() bool { return l.count("mail.delivery.*.*") > len(l.rows)-50 })
-		pollers[n%2].kill()
-		killed := time.Now()
-		l.add(20)
-		l.until("the other one to publish all", time.Minute, func() bool { return l.count("mail.delivery.*.*") >= len(l.rows) })
-		took := time.Since(killed)
-		t.Logf("the other one has published what came after %v", took)
-		errorIf(t, took > takeover, "the other one took %v", took)
-		pollers[n%2] = l.start("log-poller")
-		l.caughtUp(pollers[n%2])
-	}
-	l.wantEnd(pollers...)
 }
 
 // past is what a consumer published two hours ago, with the rows that came of it.

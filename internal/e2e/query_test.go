@@ -140,28 +140,6 @@ func TestAListingGoesOnAfterAStop(t *testing.T) {
 	}
 }
 
-// The same for a program that dies.
-func TestAListingGoesOnAfterAKill(t *testing.T) {
-	const pages, kills = 20, 3
-	in := install(t)
-	in.enrollDirectly(pages * perPage)
-	in.latency(200 * time.Millisecond)
-	before := in.calls("transactions")
-	in.publish("mandate.transactions.requested", map[string]any{"request_id": "list"})
-	for kill := range kills {
-		p := in.start("mandate-consumer")
-		in.until("more pages", time.Minute, func() bool { return in.count("mandate.transactions.page.list") >= 4*(kill+1) })
-		p.kill()
-	}
-	p := in.start("mandate-consumer")
-	in.until("the list", time.Minute, func() bool { return in.count("mandate.transactions.listed.list") == 1 })
-	p.stop(time.Minute)
-	wantListed(t, in.events("mandate.transactions.*.list"), pages, pages*perPage)
-	if calls := in.calls("transactions") - before; calls > pages+kills {
-		t.Errorf("%d calls for %d pages and %d kills", calls, pages, kills)
-	}
-}
-
 // A listing is known by its contents from its first page on: another request under its
 // id, a valid or an invalid one, ends by itself and leaves the listing alone.
 func TestAListingUnderWayIsNotEndedByAnotherRequest(t *testing.T) {

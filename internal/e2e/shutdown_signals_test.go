@@ -88,29 +88,11 @@ func TestGraceEndsACallThatIsTooLong(t *testing.T) {
 	}
 }
 
-// Without its broker a program that has nothing in flight ends well; one that has says
-// that it could not settle it. When the broker is back, nothing is lost or done twice.
+// Without its broker a program that has requests in flight says that it could not settle them. When the broker is back,
+// nothing is lost or done twice.
 func TestSIGTERMWithoutTheBroker(t *testing.T) {
 	const n = 4
 	in := install(t, "SHUTDOWN_GRACE=3s", "UPSTREAM_TIMEOUT=5s", "CONCURRENCY=3")
-	stopped := func() {
-		in.nats.Stop()
-		for _, p := range in.processes() {
-			in.until("it to miss the broker", time.Minute, func() bool { return p.exited() || p.logged("connection lost") })
-		}
-	}
-	var idle []*process
-	for _, program := range everyProgram {
-		p := in.start(program)
-		in.untilReady(p)
-		idle = append(idle, p)
-	}
-	stopped()
-	for _, p := range idle {
-		p.stop(10 * time.Second)
-	}
-	in.back()
-
 	in.latency(2 * time.Second)
 	in.publishRequests(n)
 	var busy []*process
@@ -119,15 +101,20 @@ func TestSIGTERMWithoutTheBroker(t *testing.T) {
 		in.until("all workers busy", time.Minute, func() bool { return in.calls(c.call) == 3 })
 		busy = append(busy, p)
 	}
-	stopped()
+	in.nats.Stop()
 	for _, p := range busy {
+		in.until("it to miss the broker", time.Minute, func() bool { return p.exited() || p.logged("connection lost") })
 		p.expectEnd()
 		p.signal(syscall.SIGTERM)
 	}
 	for _, p := range busy {
 		p.wantStatus(1, 10*time.Second)
 	}
-	in.back()
+	must(t, in.nats.Restart())
+	in.until("JetStream", time.Minute, func() bool {
+		_, err := in.js.Consumer(t.Context(), bus.EnrollQueue.Stream, bus.EnrollQueue.Name)
+		return err == nil
+	})
 	for _, c := range writes {
 		in.start(c.program)
 	}
@@ -141,16 +128,6 @@ func TestSIGTERMWithoutTheBroker(t *testing.T) {
 			errorIf(t, err != nil, "%s: %v", id, err)
 		}
 	}
-}
-
-// back starts the broker again and waits until it serves.
-func (in *installation) back() {
-	in.t.Helper()
-	must(in.t, in.nats.Restart())
-	in.until("JetStream", time.Minute, func() bool {
-		_, err := in.js.Consumer(in.t.Context(), bus.EnrollQueue.Stream, bus.EnrollQueue.Name)
-		return err == nil
-	})
 }
 
 // Asked to end before there is any work, a program ends well: there is no NATS yet, or it does not answer.

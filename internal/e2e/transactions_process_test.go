@@ -161,6 +161,16 @@ func TestApprovalsAndDeductionsArePublishedOnceThroughKills(t *testing.T) {
 	t.Logf("%v: all is published", time.Since(began).Round(100*time.Millisecond))
 	m.caughtUp(pollers[0])
 	m.untilReady(receiver)
+	// who says how far a list is read
+	want := map[string]bool{"callback-receiver": false, "mandate-consumer": false, bus.TransactionPoller: true}
+	m.until("all to say how they are, and a poller that it has read the list", time.Minute, func() bool {
+		said := map[string]bool{}
+		answers, err := bus.AskStatus(t.Context(), m.js.Conn())
+		for _, p := range answers {
+			said[p.Program] = said[p.Program] || p.ReadThrough != nil
+		}
+		return err == nil && maps.Equal(said, want)
+	})
 	for _, p := range append(pollers, receiver, consumer) {
 		p.stop(time.Minute)
 	}
@@ -190,34 +200,4 @@ func (m *mandates) judge() {
 		"%d links lost; callbacks %+v, stored %d %v; %d calls for the list",
 		m.kills.Load(), o.Enroll.Accepted, len(first), by, o.Enroll.States, o.Enroll.Deductions, m.count("mandate.enroll.uncertain.*"),
 		o.Callbacks, len(stored), checksums, o.Calls["transactions"])
-}
-
-// The programs do what becomes of a mandate with the rights of their users: a return_url of
-// their making, a callback that is stored, an approval that the list shows.
-func TestAnApprovalIsPublishedAndItsCallbackStored(t *testing.T) {
-	in := install(t)
-	addr, secret := ports(t, 1)[0], "MANDATE_CALLBACK_SECRET="+strings.Repeat(secretMark, 4)
-	receiver := in.start("callback-receiver", secret, "CALLBACK_LISTEN="+addr)
-	consumer := in.start("mandate-consumer", secret, "MANDATE_CALLBACK_URL=http://"+addr+"/mandates")
-	poller := in.start("transaction-poller", "TRANSACTIONS_INTERVAL=200ms")
-	in.publish("mandate.enroll.requested", enrollment("r1"))
-	in.until("the new application to be published", time.Minute, func() bool { return in.count("mandate.application.new.r1") == 1 })
-	order, _ := enrollment("r1")["order_number"].(string)
-	in.decide(order, sandbox.Approve)
-	in.until("the callback to be stored", time.Minute, func() bool { return in.count("mandate.callback.received.r1") > 0 })
-	in.until("the approval to be published", time.Minute, func() bool { return in.count("mandate.application.approved.r1") == 1 })
-	// who says how far a list is read
-	want := map[string]bool{"callback-receiver": false, "mandate-consumer": false, bus.TransactionPoller: true}
-	in.until("all three to say how they are, and the poller that it has read the list", time.Minute, func() bool {
-		said := map[string]bool{}
-		answers, err := bus.AskStatus(t.Context(), in.js.Conn())
-		for _, p := range answers {
-			said[p.Program] = p.ReadThrough != nil
-		}
-		return err == nil && maps.Equal(said, want)
-	})
-	for _, p := range []*process{receiver, consumer, poller} {
-		in.untilReady(p)
-		p.stop(time.Minute)
-	}
 }
