@@ -12,32 +12,17 @@ import (
 
 // compare measures errand beside others.
 type compare struct {
-	Quick       bool     `help:"One round of some scenarios with less work: under a minute. The figures are rough."`
-	Rounds      int      `default:"5" help:"Rounds of each scenario, 1 to 100; the order of the contestants changes with each."`
-	Only        string   `help:"Only scenarios that match this regular expression; see --list."`
-	List        bool     `help:"List the scenarios and exit."`
-	Contestants []string `default:"errand,watermill,loop,limit" help:"Or before. A sweep has errand and the loop."`
-	Before      string   `type:"existingdir" help:"Another checkout of errand, to measure its programs as the contestant named before."`
-	Save        bool     `help:"Write the tables into docs/, instead of those that are there."`
+	Quick  bool   `help:"One round of some scenarios with less work: under a minute. The figures are rough."`
+	Rounds int    `default:"5" help:"Rounds of each scenario, 1 to 100; the order of the contestants changes with each."`
+	Only   string `help:"Only scenarios whose names match this regular expression, such as enroll-20ms-64, mail or sweep."`
+	Before string `type:"existingdir" help:"Another checkout of errand, to measure its programs as the contestant named before."`
+	Save   bool   `help:"Write the tables into docs/, instead of those that are there."`
 }
-
-var known = []string{"errand", "before", "watermill", "loop", "limit"}
 
 // chosen returns the scenarios to run.
 func (c *compare) chosen() ([]scenario, error) {
 	if c.Rounds < 1 || c.Rounds > 100 {
 		return nil, &programs.Invalid{Variable: "--rounds", Problem: "must be 1 to 100"}
-	}
-	for _, name := range c.Contestants {
-		if !slices.Contains(known, name) {
-			return nil, &programs.Invalid{Variable: "--contestants", Problem: fmt.Sprintf("must be of %q, got %q", known, name)}
-		}
-	}
-	if slices.Contains(c.Contestants, "before") && c.Before == "" {
-		return nil, &programs.Invalid{Variable: "--before", Problem: "is missing"}
-	}
-	if c.Before != "" && !slices.Contains(c.Contestants, "before") {
-		c.Contestants = slices.Insert(c.Contestants, min(1, len(c.Contestants)), "before")
 	}
 	only, err := regexp.Compile(c.Only)
 	if err != nil {
@@ -48,10 +33,10 @@ func (c *compare) chosen() ([]scenario, error) {
 		share, c.Rounds = 0.5, 1
 	}
 	all := slices.DeleteFunc(scenarios(share), func(s scenario) bool {
-		return !only.MatchString(s.key) || c.Quick && c.Only == "" && !s.quick || len(s.contestants(c.Contestants)) == 0
+		return !only.MatchString(s.key) || c.Quick && c.Only == "" && !s.quick
 	})
 	if len(all) == 0 {
-		return nil, &programs.Invalid{Variable: "--only", Problem: "no scenario matches; see --list"}
+		return nil, &programs.Invalid{Variable: "--only", Problem: "no scenario matches"}
 	}
 	return all, nil
 }
@@ -61,12 +46,6 @@ func (c *compare) Run(ctx context.Context) (err error) {
 	all, err := c.chosen()
 	if err != nil {
 		return err
-	}
-	if c.List {
-		for _, s := range all {
-			fmt.Printf("%-16s %s\n", s.key, s.title)
-		}
-		return nil
 	}
 	w, clean, err := build(ctx, c.Before)
 	if err != nil {
@@ -79,7 +58,7 @@ func (c *compare) Run(ctx context.Context) (err error) {
 	}
 	var results []result
 	for i, s := range all {
-		r, err := s.compete(ctx, w, s.contestants(c.Contestants), c.Rounds)
+		r, err := s.compete(ctx, w, s.contestants(c.Before != ""), c.Rounds)
 		if err != nil {
 			return fmt.Errorf("%s: %w", s.key, err)
 		}

@@ -9,14 +9,12 @@ import (
 	"syscall"
 	"time"
 
-	"errand/internal/bus"
 	"errand/internal/programs"
 )
 
 // growth measures what a request costs the more there is of everything.
 type growth struct {
-	Of       []string      `arg:"" optional:"" enum:"waiting,history,replicas" help:"${enum}; all three if left out."`
-	Waiting  []int         `default:"1000,100000,1000000" help:"Requests left in the queue. A million takes half a GB of disk."`
+	Of       []string      `arg:"" optional:"" enum:"history,replicas" help:"${enum}; both if left out."`
 	IDs      []int         `name:"ids" default:"0,1000000,10000000" help:"Ids in the history before. Ten million take 22 GB of disk."`
 	Replicas []int         `default:"1,2,4,8" help:"Replicas of mandate-consumer, with one server and with three."`
 	Latency  time.Duration `default:"20ms" help:"Of the upstream, while replicas are measured; else it answers at once."`
@@ -33,7 +31,7 @@ func (g *growth) Run(ctx context.Context) (err error) {
 	parts := []struct {
 		name    string
 		measure func(context.Context, workshop) (string, error)
-	}{{"waiting", g.waiting}, {"replicas", g.replicas}, {"history", g.history}}
+	}{{"replicas", g.replicas}, {"history", g.history}}
 	w, clean, err := build(ctx, "")
 	if err != nil {
 		return err
@@ -88,8 +86,8 @@ func grownHead(of, what string) []string {
 	return []string{of, what, "requests/s", "CPU s per 1,000", "server's", "peak MB", "server's MB"}
 }
 
-// settle has consumers settle requests that wait in a queue that is held, until so many are left.
-func (g *growth) settle(ctx context.Context, s *stage, prefix string, consumers, left int) (found grown, err error) {
+// settle has consumers settle the requests that wait in a queue that is held.
+func (g *growth) settle(ctx context.Context, s *stage, prefix string, consumers int) (found grown, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, 10*time.Minute, errors.New("not done within ten minutes"))
 	defer cancel()
 	work := requests{}
@@ -119,22 +117,16 @@ func (g *growth) settle(ctx context.Context, s *stage, prefix string, consumers,
 	if err != nil {
 		return found, err
 	}
-	began, now := time.Now(), waiting
-	for now > left {
-		if err := alive(ctx, all[0]); err != nil {
-			return found, err
-		}
-		if now, err = work.waiting(ctx, s.js); err != nil {
-			return found, err
-		}
+	began := time.Now()
+	if err := until(ctx, all[0], func() (bool, error) { return work.finished(ctx, s) }); err != nil {
+		return found, err
 	}
-	settled := float64(waiting - now)
-	found.rate = settled / time.Since(began).Seconds()
+	found.rate = float64(waiting) / time.Since(began).Seconds()
 	after, err := s.read(all...)
 	if err != nil {
 		return found, err
 	}
-	found.cost = after.per(settled/1000, before)
+	found.cost = after.per(float64(waiting)/1000, before)
 	for _, p := range all {
 		peak, err := p.peakMemory()
 		if err != nil {
@@ -147,48 +139,6 @@ func (g *growth) settle(ctx context.Context, s *stage, prefix string, consumers,
 	}
 	found.server, err = s.memory()
 	return found, err
-}
-
-// waiting measures with more and more requests in the queue: the oldest are settled, the others wait.
-func (g *growth) waiting(ctx context.Context, w workshop) (string, error) {
-	lines := [][]string{grownHead("left waiting", "GB on disk")}
-	for _, n := range g.Waiting {
-		rounds, disk, err := g.waitingRounds(ctx, w, n)
-		if err != nil {
-			return "", fmt.Errorf("%d waiting: %w", n, err)
-		}
-		lines = append(lines, append([]string{fmt.Sprint(n), disk}, medians(rounds)...))
-		fmt.Println(lines[len(lines)-1])
-	}
-	return markdown(lines, 2), nil
-}
-
-func (g *growth) waitingRounds(ctx context.Context, w workshop, n int) (rounds []grown, disk string, err error) {
-	s, err := w.open(ctx, fmt.Sprint("waiting-", n), 1, "upstream")
-	if err != nil {
-		return nil, "", err
-	}
-	defer func() { err = errors.Join(err, s.close()) }()
-	if err := (requests{}).reset(ctx, s); err != nil {
-		return nil, "", err
-	}
-	for i := range g.Rounds {
-		waiting, err := requests{}.waiting(ctx, s.js)
-		if err != nil {
-			return nil, "", err
-		}
-		prefix := fmt.Sprint("w", i)
-		if err := (requests{}).publish(ctx, s.js, prefix, n+g.Requests-waiting); err != nil {
-			return nil, "", err
-		}
-		found, err := g.settle(ctx, s, prefix, 1, n)
-		if err != nil {
-			return nil, "", err
-		}
-		rounds = append(rounds, found)
-	}
-	disk, err = s.size(ctx, bus.MandateRequests)
-	return rounds, disk, err
 }
 
 // replicas measures with more and more consumers, each with its default configuration, of one server and of three.
@@ -222,7 +172,7 @@ func (g *growth) replicaRounds(ctx context.Context, w workshop, servers, n int) 
 		if err := work.prepare(ctx, s, prefix); err != nil {
 			return nil, err
 		}
-		found, err := g.settle(ctx, s, prefix, n, 0)
+		found, err := g.settle(ctx, s, prefix, n)
 		if err != nil {
 			return nil, err
 		}

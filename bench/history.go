@@ -54,7 +54,7 @@ func (g *growth) history(ctx context.Context, w workshop) (table string, err err
 			if err := (requests{}).publish(ctx, s.js, prefix, g.Requests); err != nil {
 				return "", err
 			}
-			found, err := g.settle(ctx, s, prefix, 1, 0)
+			found, err := g.settle(ctx, s, prefix, 1)
 			if err != nil {
 				return "", err
 			}
@@ -75,7 +75,7 @@ const examplePrefix, exampleID = "00000000-0000-7000-8000-0000000000", examplePr
 
 // example has a consumer settle one request, and returns its events.
 func (g *growth) example(ctx context.Context, s *stage) (pair events, err error) {
-	if _, err := g.settle(ctx, s, examplePrefix, 1, 0); err != nil {
+	if _, err := g.settle(ctx, s, examplePrefix, 1); err != nil {
 		return pair, err
 	}
 	stream, err := s.js.Stream(ctx, bus.MandateEvents)

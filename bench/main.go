@@ -14,8 +14,8 @@ func main() {
 }
 
 type cli struct {
-	Compare  compare  `cmd:"" default:"withargs" help:"Compare errand with a hand-written loop, Watermill and the machine's limit."`
-	Growth   growth   `cmd:"" help:"Measure a request's cost with more requests waiting, more ids in the history, more replicas."`
+	Compare  compare  `cmd:"" default:"withargs" help:"Compare errand with a hand-written loop and Watermill."`
+	Growth   growth   `cmd:"" help:"Measure a request's cost with more ids in the history and more replicas."`
 	Size     size     `cmd:"" help:"Measure what requests of each kind leave in NATS: bytes and the server's memory."`
 	Server   server   `cmd:"" hidden:"" help:"Serve NATS until standard input ends."`
 	Upstream upstream `cmd:"" hidden:"" help:"Answer enrollments and messages until standard input ends."`

@@ -75,27 +75,25 @@ type contestant struct {
 	events int // stored for each item
 }
 
-// contestants returns a scenario's contestants, by name.
-func (c scenario) contestants(names []string) (all []contestant) {
-	for _, name := range names {
-		switch {
-		case name == "errand", name == "before":
-			events := 1 + min(c.concurrency, 1) // a request has started and outcome
-			all = append(all, contestant{name, func(s *stage) (*process, error) { return c.errand(s, name) }, events})
-		case c.concurrency > 0:
-			all = append(all, contestant{name, func(s *stage) (*process, error) { return c.peer(s, name) }, 1})
-		case name == "loop":
-			all = append(all, contestant{name, func(s *stage) (*process, error) { return c.copier(s) }, 1})
-		}
+// contestants returns a scenario's contestants: errand, an earlier errand if there is one, and the peers.
+func (c scenario) contestants(before bool) []contestant {
+	events := 1 + min(c.concurrency, 1) // a request has started and outcome
+	all := []contestant{{"errand", func(s *stage) (*process, error) { return c.errand(s, "") }, events}}
+	if before {
+		all = append(all, contestant{"before", func(s *stage) (*process, error) { return c.errand(s, "before") }, events})
+	}
+	if c.concurrency == 0 {
+		return append(all, contestant{"loop", c.copier, 1})
+	}
+	for _, name := range []string{"watermill", "loop"} {
+		all = append(all, contestant{name, func(s *stage) (*process, error) { return c.peer(s, name) }, 1})
 	}
 	return all
 }
 
-func (c scenario) errand(s *stage, name string) (*process, error) {
-	path := filepath.Join(s.dir, c.program)
-	if name == "before" {
-		path = filepath.Join(s.dir, name, c.program)
-	}
+// errand starts a program of errand from a directory of the workshop.
+func (c scenario) errand(s *stage, directory string) (*process, error) {
+	path := filepath.Join(s.dir, directory, c.program)
 	if sweep, ok := c.work.(rows); ok {
 		return s.program(path, "POLL_LIMIT="+strconv.Itoa(sweep.page))
 	}
@@ -127,7 +125,7 @@ func (c scenario) upstream() []string {
 	return []string{"upstream", "--latency=" + c.latency.String()}
 }
 
-// ceiling is the highest rate that the upstream's latency allows; 0: unlimited.
+// ceiling is the highest rate that the upstream's latency allows; 0 means no limit.
 func (c scenario) ceiling() float64 {
 	if c.latency == 0 {
 		return 0

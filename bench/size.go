@@ -5,11 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
-	"text/tabwriter"
 	"time"
 
 	"errand/internal/bus"
@@ -55,11 +53,6 @@ type footprint struct {
 	rest    float64            // and when it has dropped its caches
 }
 
-// kept is what stays of a request until it is too old.
-func (f *footprint) kept() float64 {
-	return f.streams[bus.MandateEvents] + f.streams[bus.MailEvents] + f.streams[bus.MailDeliveries] + f.streams[bus.DeadLetters]
-}
-
 // dropsCaches is longer than a server keeps in memory what it has read or written: two minutes for indexes.
 const dropsCaches = 150 * time.Second
 
@@ -95,8 +88,7 @@ func (s *size) Run(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	printFootprints(found)
-	printDays(found[0], found[2])
+	fmt.Print(footprints(found))
 	return nil
 }
 
@@ -201,33 +193,16 @@ func (f *footprint) reported(ctx context.Context) (bool, error) {
 	return events >= uint64(f.requests*f.reports), nil
 }
 
-// printFootprints prints what one request of each kind leaves.
-func printFootprints(found []*footprint) {
-	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
-	defer func() { _ = w.Flush() }() // fails only when nobody reads
-	fmt.Fprint(w, "bytes of one\twaiting\tevents\tdeliveries\tdead letters\tserver's memory at rest\tjust after\t\n")
+// footprints is a table of what one request of each kind leaves.
+func footprints(found []*footprint) string {
+	lines := [][]string{{"bytes of one", "waiting", "events", "deliveries", "dead letters", "server's memory at rest", "just after"}}
 	for _, f := range found {
-		fmt.Fprintf(w, "%s\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t\n", f.name, f.streams[bus.MandateRequests]+f.streams[bus.MailRequests],
-			f.streams[bus.MandateEvents]+f.streams[bus.MailEvents], f.streams[bus.MailDeliveries], f.streams[bus.DeadLetters], f.rest, f.busy)
-	}
-}
-
-// printDays prints what a number of requests a day comes to.
-func printDays(found ...*footprint) {
-	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
-	defer func() { _ = w.Flush() }() // fails only when nobody reads
-	fmt.Fprint(w, "\nGB on each server\t")
-	for _, f := range found {
-		fmt.Fprintf(w, "%s: disk\tmemory\t", f.name)
-	}
-	for _, daily := range []int{10_000, 100_000, 1_000_000} {
-		for _, days := range []int{7, 30, 90} {
-			fmt.Fprintf(w, "\n%d a day, %d days\t", daily, days)
-			for _, f := range found {
-				all := float64(daily*days) / 1e9
-				fmt.Fprintf(w, "%.2f\t%.2f\t", all*f.kept(), all*f.rest)
-			}
+		line := []string{f.name}
+		for _, bytes := range []float64{f.streams[bus.MandateRequests] + f.streams[bus.MailRequests],
+			f.streams[bus.MandateEvents] + f.streams[bus.MailEvents], f.streams[bus.MailDeliveries], f.streams[bus.DeadLetters], f.rest, f.busy} {
+			line = append(line, fmt.Sprintf("%.0f", bytes))
 		}
+		lines = append(lines, line)
 	}
-	fmt.Fprintln(w)
+	return markdown(lines, 1)
 }

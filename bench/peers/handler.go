@@ -19,7 +19,7 @@ import (
 	"errand/pkg/messages"
 )
 
-// peer is what every contestant but the last is given.
+// peer is what the contestants that take requests are given.
 type peer struct {
 	NATS        string `required:"" help:"Address of the server."`
 	Upstream    string `required:"" help:"Address of the upstream."`

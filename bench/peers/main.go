@@ -4,7 +4,6 @@
 //
 //	loop       what a person would write in an afternoon with nats.go and net/http
 //	watermill  the same handler, run by Watermill's router with its retry middleware
-//	limit      what the machine can do when nothing is checked and nothing is waited for
 //	copy       the loop over a sending log
 package main
 
@@ -17,6 +16,5 @@ func main() {
 type cli struct {
 	Loop      loop      `cmd:"" help:"The hand-written loop."`
 	Watermill watermill `cmd:"" help:"Watermill's router with its retry middleware."`
-	Limit     limit     `cmd:"" help:"A loop without any safety."`
 	Copy      copier    `cmd:"" help:"The hand-written loop over a sending log."`
 }
