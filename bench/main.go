@@ -4,7 +4,7 @@
 //	                       └── CPU time, memory, events ──► tables
 //
 // Server, upstream and contestant are separate processes, so that CPU time and memory of each can be measured, on Linux only. It is
-// a module of its own, so that what errand is compared with is not in the programs' go.mod.
+// a separate module, so that what errand is compared with is not in the programs' go.mod.
 package main
 
 import "errand/internal/programs"

@@ -18,7 +18,7 @@ import (
 // requests are the work of a consumer: enrollments, or messages.
 type requests struct {
 	items      int
-	recipients int // of each message; 0: these are enrollments
+	recipients int // of each message; 0 means that these are enrollments
 }
 
 // pauseLong holds a queue until bench releases it.

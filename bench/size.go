@@ -56,7 +56,7 @@ type footprint struct {
 // dropsCaches is longer than a server keeps in memory what it has read or written: two minutes for indexes.
 const dropsCaches = 150 * time.Second
 
-// Run measures each kind with a server of its own, and prints the table.
+// Run measures each kind with a separate server, and prints the table.
 func (s *size) Run(ctx context.Context) (err error) {
 	if s.Requests < 1000 || s.Requests > 1_000_000 {
 		return &programs.Invalid{Variable: "--requests", Problem: "must be 1000 to 1000000"}

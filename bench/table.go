@@ -177,7 +177,7 @@ func thisMachine(ctx context.Context) (string, error) {
 
 // cpuModel is the processor's name where the system names it.
 func cpuModel() string {
-	text, _ := os.ReadFile("/proc/cpuinfo") // elsewhere there is none
+	text, _ := os.ReadFile("/proc/cpuinfo") // other systems have no such file
 	for line := range strings.Lines(string(text)) {
 		if name, value, _ := strings.Cut(line, ":"); strings.TrimSpace(name) == "model name" {
 			return strings.Join(strings.Fields(value), " ")

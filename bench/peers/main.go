@@ -1,5 +1,5 @@
 // Command peers has what errand is compared with: other ways to take a request from its queue, call the upstream and
-// publish an outcome. Each is started by bench as a process of its own, and works until SIGTERM. None keeps a history:
+// publish an outcome. bench starts each as a separate process, which works until SIGTERM. They keep no history:
 // after a crash all of them call again.
 //
 //	loop       what a person would write in an afternoon with nats.go and net/http

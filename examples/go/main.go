@@ -22,7 +22,7 @@ import (
 
 func main() { os.Exit(run(os.Args[1:])) }
 
-// run gives the exit status: 0 sent, 1 not sent, 2 wrong arguments, 3 nobody knows.
+// run returns the exit status: 0 sent, 1 not sent, 2 wrong arguments, 3 nobody knows.
 func run(args []string) int {
 	if len(args) < 2 {
 		fmt.Fprintln(os.Stderr, "usage: invoice ID ADDRESS [SUBJECT]")

@@ -10,7 +10,7 @@ import (
 	"errand/pkg/messages"
 )
 
-// forged are events in a request's history that none of our workers wrote.
+// forged are events in a request's history that no worker wrote.
 func forged() map[string]string {
 	return map[string]string{
 		"binary": "\xff\x00" + payerMarker, "empty": "", "text": `"` + payerMarker + `"`, "array": "[1]", "number": "1e999",
@@ -105,7 +105,7 @@ func TestStartedWithoutADeadlineIsFoundOut(t *testing.T) {
 	}
 }
 
-// No batch is sent whose history cannot be read, none is sent twice for it, and the request waits without hurry.
+// A batch whose history cannot be read is not sent, nothing is sent twice for it, and the request waits without hurry.
 func TestForgedBatchIsNotSent(t *testing.T) {
 	full(t)
 	for _, body := range []string{"\xff" + payerMarker, `{"deadline":"9999-01-01T00:00:00Z"}`, `{"after_unknown":"` + payerMarker + `"}`} {

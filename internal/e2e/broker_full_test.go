@@ -21,7 +21,7 @@ type limit struct {
 	fill func(b *bubble, stream string) (room func())
 }
 
-// limits are those that an operator meets. Each has an answer of its own.
+// limits are the ones that an operator meets. The server answers each differently.
 var limits = []limit{
 	{"bytes of the stream", func(b *bubble, stream string) func() {
 		return b.limitStream(stream, func(c *jetstream.StreamConfig, s jetstream.StreamState) { c.MaxBytes = int64(max(s.Bytes, 1)) })

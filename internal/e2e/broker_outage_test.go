@@ -21,7 +21,7 @@ import (
 )
 
 // NATS is away for half an hour, all of it or only its JetStream, with calls in flight and more requests waiting: each
-// call has an outcome or is known to be lost, none is made twice, the waiting ones are made, and the log stays short.
+// call has an outcome or is known to be lost, no call is made twice, the waiting ones are made, and the log stays short.
 func TestHalfAnHourWithoutNATSLosesNothing(t *testing.T) {
 	full(t) // nor under the race detector: the server itself races when its JetStream is enabled
 	for name, c := range map[string]struct {
@@ -42,7 +42,7 @@ func TestHalfAnHourWithoutNATSLosesNothing(t *testing.T) {
 			p.Logger = &log
 			stop := b.running(p)
 			time.Sleep(4 * time.Second)                     // the first calls are done, the second ones in flight
-			store := filepath.Dir(b.nats.Server.StoreDir()) // the server adds a folder of its own
+			store := filepath.Dir(b.nats.Server.StoreDir()) // the server adds a folder
 			must(t, c.gone(b.nats, store))
 			before := said.count()
 			time.Sleep(30 * time.Minute)

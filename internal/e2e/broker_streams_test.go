@@ -167,7 +167,7 @@ func (b *bubble) restore(stream string, backup []*nats.Msg) {
 
 // An older copy of MANDATE_EVENTS is restored while the poller is at work: what was lost of the
 // list is published again, once, and records of enrollments that come then, whose events have
-// the sequences of those that were lost, are of their own requests.
+// the sequences of lost ones, belong to their requests.
 func TestARunningPollerPublishesAgainWhatARestoredStreamHasLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		const n = 10

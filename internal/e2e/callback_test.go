@@ -74,7 +74,7 @@ func (in *installation) receiver(addr string, env ...string) *receiver {
 	return r
 }
 
-// post sends a callback; 0: it was not answered.
+// post sends a callback; 0 means that it was not answered.
 func (r *receiver) post(id, body string) (status int, retryAfter string) {
 	answer, err := r.client.Post(r.addresses.URL(id), "application/json", strings.NewReader(body))
 	if err != nil {

@@ -228,7 +228,7 @@ func TestTheExamplesReportEveryOutcome(t *testing.T) {
 			{[]string{language + "-invoice-2", "nobody"}, "invalid_request", 1},
 			{[]string{language + "-invoice-2", "bob@example.com"}, "sent", 0}, // corrected
 			{[]string{language + "-invoice-3", "nobody-knows@example.com"}, "uncertain", 3},
-			{[]string{language + " is no id", "ann@example.com"}, "request_id", map[string]int{"shell": 2}[language]},
+			{[]string{language + " is not an id", "ann@example.com"}, "request_id", map[string]int{"shell": 2}[language]},
 		} {
 			if strings.Contains(c.args[0], " ") && c.status == 0 {
 				c.status = 1

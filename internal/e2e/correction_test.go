@@ -182,7 +182,7 @@ func TestOnlyAFailureWithoutEffectIsCorrected(t *testing.T) {
 	}
 }
 
-// A correction that fails too leaves a dead letter of its own, with its own contents, and may be corrected again.
+// A correction that fails too leaves another dead letter, with its contents, and may be corrected again.
 func TestEachFailureLeavesItsOwnDeadLetter(t *testing.T) {
 	for _, op := range correctedOperations() {
 		runInBubble(t, op.operation, func(t *testing.T, b *bubble) {

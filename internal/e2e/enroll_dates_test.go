@@ -8,7 +8,7 @@ import (
 )
 
 // The service's own default, an hour after it makes the link, is right whenever the call
-// is made: the programs send none and report none.
+// is made: the programs neither send nor report a date.
 func TestAnOmittedLinkExpiryIsLeftToTheService(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		b.publish("mandate.enroll.requested", enrollment("r1"))

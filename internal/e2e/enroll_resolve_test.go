@@ -79,7 +79,7 @@ func TestAListInAnotherZoneResolvesAnUncertainEnrollment(t *testing.T) {
 }
 
 // Each age is looked at once, however often the program or the server starts; of the ages
-// that pass while none runs the last one is made up for.
+// that pass while no program runs the last one is made up for.
 func TestLookupsGoOnWhereAnotherProgramStopped(t *testing.T) {
 	full(t)
 	inBubble(t, func(t *testing.T, b *bubble) {

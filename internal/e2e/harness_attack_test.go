@@ -107,7 +107,7 @@ type target struct {
 	admin *nats.Conn
 	js    jetstream.JetStream
 
-	mayWrite *regexp.Regexp // subjects that do not count as changed; nil means none
+	mayWrite *regexp.Regexp // subjects that do not count as changed, or nil
 
 	mu       sync.Mutex
 	requests map[string]int // requests that came in, without what differs from one to the next

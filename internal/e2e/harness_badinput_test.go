@@ -28,7 +28,7 @@ func (p poison) String() string {
 }
 
 // wantRejected runs a queue that begins with bad requests: each gets its one
-// event and its dead letter, none is called for, and the good ones behind it are answered.
+// event and its dead letter, no call is made for it, and the good ones behind it are answered.
 func wantRejected(t *testing.T, q *operation, concurrency int, kinds []poison) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		sequences := make([]uint64, len(kinds))

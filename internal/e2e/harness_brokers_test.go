@@ -57,7 +57,7 @@ func serve(file string) {
 	s.WaitForShutdown()
 }
 
-// broker is a nats-server as a process of its own, with a store and ports that outlive it.
+// broker is a nats-server as a separate process, with a store and ports that outlive it.
 type broker struct {
 	t                   *testing.T
 	file, url, monitors string

@@ -52,7 +52,7 @@ type cell struct {
 // because everything starts at the same moment.
 const atOnce = 12
 
-// matrix lets the workers of all cells die, each in an installation of its own, and judges what became of their
+// matrix lets the workers of all cells die, each in a separate installation, and judges what became of their
 // requests. What takes long is the waiting for those that died, and that goes on at once.
 func matrix(t *testing.T, rows []row, judge func(*cell)) {
 	t.Helper()
@@ -227,7 +227,7 @@ func checkCell(c *cell) {
 	got.again, _ = e.Body["after_unknown"].(bool)
 	switch c.operation {
 	case messages.Enroll:
-		if got.calls, got.done = o.Calls["enroll"], o.Enroll.Accepted; c.retries() { // without somebody else's
+		if got.calls, got.done = o.Calls["enroll"], o.Enroll.Accepted; c.retries() { // without the other program's
 			got.calls, got.done = got.calls-1, got.done-1
 		}
 	case messages.Send:

@@ -34,7 +34,7 @@ const (
 // payers and recipients of enrollment and message are.
 var leaks = []string{secretMark, "@example.test", "Test Payer", "900101011234", "0123456789"}
 
-// installation is everything in real time: the programs as processes of their own, configured by environment variables
+// installation is everything in real time: the programs as processes, configured by environment variables
 // alone; the sandbox in this process, where it outlives whatever is killed, and so the JetStream server, unless the
 // test is about brokers.
 type installation struct {

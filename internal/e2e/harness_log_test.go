@@ -28,7 +28,7 @@ type trackedRow struct {
 }
 
 // installLog makes the installation for pollers; limit is the rows of a page. The server's
-// duplicate window would hide what is published twice at short distance, so there is none.
+// duplicate window would hide what is published twice at short distance, so there is no such window.
 func installLog(t *testing.T, limit int) *sendingLog {
 	t.Helper()
 	l := &sendingLog{installation: installWith(t, failpointBuild, fmt.Sprint("POLL_LIMIT=", limit))}

@@ -17,7 +17,7 @@ import (
 	"errand/pkg/messages"
 )
 
-// decisionOf is what the payer of the n-th enrollment decides; "": the link is never opened.
+// decisionOf is what the payer of the n-th enrollment decides; "" means that the link is never opened.
 func decisionOf(n int) string {
 	return []string{sandbox.Approve, sandbox.Decline, sandbox.Approve, sandbox.Expire, sandbox.Approve,
 		sandbox.Abandon, sandbox.Approve, "", sandbox.Approve, sandbox.Decline}[n%10]
@@ -68,7 +68,7 @@ type published struct {
 
 func (p *published) state() recordState { return recordState{p.transaction.ID, p.Status} }
 
-// request is the one that the record is of: each call has a return_url with its id, "": it is another program's.
+// request is the one that the record is of: each call has a return_url with its id. "" means another program's.
 func (p *published) request() string {
 	if parts := strings.Split(p.transaction.ReturnURL, "/"); len(parts) > 2 {
 		return parts[len(parts)-2]
@@ -88,7 +88,7 @@ func readPublished(t *testing.T, events []event) (all []published) {
 }
 
 // wantEachState wants the last state of each of the sandbox's records published once, those before at most once, and
-// none that was not; and each under the request that the record is of. It returns the events by what they are about.
+// and nothing that was not; each under the request that the record is of. It returns the events by what they are about.
 func wantEachState(t *testing.T, box *sandbox.Sandbox, events []event) map[recordState]published {
 	t.Helper()
 	all, wrong := readPublished(t, events), 0

@@ -154,7 +154,7 @@ func decode[B any](t *testing.T, e event) (body B) {
 	return body
 }
 
-// finalEvent returns the one final event of a history; the error says that there is none, or more than one, or
+// finalEvent returns the one final event of a history; the error says that there is no final event, or more than one, or
 // something after it. What becomes known later of one that ended as uncertain is left out.
 func finalEvent(history []event) (event, error) {
 	if n := len(history); n > 1 && history[n-1].state() == messages.Resolved && history[n-2].state() == messages.Uncertain {

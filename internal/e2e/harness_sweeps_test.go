@@ -72,7 +72,7 @@ func (s *sweeps) quiet() {
 }
 
 // judge compares what was published with the rows: each state that was there long enough is
-// published, none twice, none that was not, none of another request than the row's.
+// published, once, under the row's request, and nothing else.
 func (s *sweeps) judge() {
 	s.t.Helper()
 	rows := s.box.Oracle(sandbox.Query{Log: true}).Log

@@ -36,7 +36,7 @@ type exchange struct {
 	body      map[string]any // of a submission
 	page      string         // of a listing; "" is the first
 	order     string         // that a list is narrowed to
-	status    int            // 0: there was no answer
+	status    int            // 0 means that there was no answer
 }
 
 func (x exchange) write() bool { return x.operation == "enroll" || x.operation == "send" }

@@ -54,7 +54,7 @@ func natsConfig(t *testing.T) string {
 	return passwords.String() + string(shipped) + "\nno_auth_user: admin\n"
 }
 
-// securedServer is a server of its own under natsConfig, for the length of the test.
+// securedServer is a server under natsConfig for this test alone.
 func securedServer(t *testing.T) *devkit.NATS {
 	t.Helper()
 	return devtest.Configured(t, natsConfig(t))

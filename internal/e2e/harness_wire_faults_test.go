@@ -14,7 +14,7 @@ import (
 type lineFault struct {
 	name   string
 	done   bool   // the sandbox does the work
-	reason string // no_answer, bad_answer: nobody knows; busy: nothing happened; refused; "": it went well
+	reason string // no_answer, bad_answer: nobody knows; busy: nothing happened; refused; "" means that it went well
 	fault  fault
 }
 

@@ -156,7 +156,7 @@ func (a answer) with(lines string) string {
 	return a.head(fmt.Sprintf("Content-Length: %d\r\n%s", len(a.body), lines)) + a.body
 }
 
-// read takes so many bytes of the body; fewer than none is all of it.
+// read takes so many bytes of the body; a negative number is all of it.
 func (c *call) read(n int64) {
 	if n < 0 {
 		n = 1 << 62

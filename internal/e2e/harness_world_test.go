@@ -61,7 +61,7 @@ func (w *world) oracle() sandbox.Oracle { return w.box.Oracle(sandbox.Query{}) }
 // totals is the oracle without its lists.
 func (w *world) totals() sandbox.Oracle { return w.box.Oracle(sandbox.Query{Summary: true}) }
 
-// list has somebody else's enrollment in the transaction list: an empty list proves nothing.
+// list has another program's enrollment in the transaction list: an empty list proves nothing.
 func (w *world) list() {
 	w.direct("/v3/mandates", enrollment("somebody-else", "portal_key", portalKey))
 }
@@ -320,7 +320,7 @@ func (in *installation) waitOutcomes(filter string, n int, within time.Duration)
 	in.until(fmt.Sprintf("%d outcomes under %s", n, filter), within, in.haveOutcomes(filter, n))
 }
 
-// busy is how long a machine may take that has other work for what takes seconds when it has none.
+// busy is how long a machine with other work may take for what takes an idle one seconds.
 const busy = 3 * time.Minute
 
 // untilReady waits until a program says that it is ready.
@@ -352,8 +352,8 @@ func (in *installation) untilSettled(q bus.Queue) {
 	in.until("an empty "+q.Name, time.Minute, func() bool { return in.unsettled(q) == 0 })
 }
 
-// direct posts to the sandbox past the programs, as somebody else does who has the account, and returns the answer. A fault that
-// cuts the connection leaves none.
+// direct posts to the sandbox past the programs, as another program with the same account does, and returns the answer. A fault that
+// cuts the connection leaves no answer.
 func (w *world) direct(path string, body map[string]any) []byte {
 	w.t.Helper()
 	delete(body, "request_id")

@@ -14,7 +14,7 @@ import (
 	"errand/internal/sandbox/devkit/inshort"
 )
 
-// Calls take 20 s of an AckWait of 30 s, and an hour of requests waits: none of them waits where its time runs out.
+// Calls take 20 s of an AckWait of 30 s, and an hour of requests waits: they do not wait where their time runs out.
 func TestSlowUpstreamMakesNothingExpire(t *testing.T) {
 	for workers, n := range inshort.Choose(t, map[int]int{2: 120, 4: 300}, map[int]int{2: 30, 4: 60}) {
 		runInBubble(t, fmt.Sprint("CONCURRENCY=", workers), func(t *testing.T, b *bubble) {

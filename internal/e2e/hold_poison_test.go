@@ -11,7 +11,7 @@ import (
 	"errand/pkg/messages"
 )
 
-// Twenty requests that the service refuses with 403 for something of their own, spread over 4,800 good ones in four
+// Twenty requests that the service refuses with 403 for what they say, spread over 4,800 good ones in four
 // minutes: the good ones are not kept waiting, and the bad ones end as refused once it is clear that others may.
 func TestRequestsRefusedForTheirOwnFaultHoldNobody(t *testing.T) {
 	full(t)
@@ -22,7 +22,7 @@ func TestRequestsRefusedForTheirOwnFaultHoldNobody(t *testing.T) {
 		more        []string
 		fewest, max int // calls for each bad one
 	}{
-		{"a portal_key of their own", enrollOp, []string{"portal_key", "theirs"}, 1, 1},
+		{"an unknown portal_key", enrollOp, []string{"portal_key", "theirs"}, 1, 1},
 		{"a sender that is not verified", sendOp, []string{"from", "unverified@example.test"}, 5, 8},
 	} {
 		runInBubble(t, c.name, func(t *testing.T, b *bubble) {
@@ -104,7 +104,7 @@ func TestRefusedRequestsAtTheHeadOfTheQueueDoNotKeepIt(t *testing.T) {
 	}
 }
 
-// An upstream that takes every call and answers none, or answers all with 504: after three of them in a row nothing
+// An upstream that takes every call and answers nothing, or answers all with 504: after three of them in a row nothing
 // more is taken, and probes grow rare, so that the queue is not spent on calls whose fate nobody knows.
 func TestAnUpstreamThatHangsDoesNotUseUpTheQueue(t *testing.T) {
 	full(t)

@@ -141,7 +141,7 @@ func TestWhatWaitsIsNotBusy(t *testing.T) {
 	p := in.start("mandate-consumer")
 	in.untilReady(p)
 
-	// Deferred one at a time with a success in between: none of them is taken for an outage.
+	// Deferred one at a time with a success in between: they are not taken for an outage.
 	in.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Match: "order-later", Status: 429,
 		Headers: map[string]string{"Retry-After": "600"}})
 	const later = 5

@@ -22,7 +22,7 @@ func TestAHoldProbesWithAReadAndThenWithEachRequestOnce(t *testing.T) {
 	for _, s := range writes {
 		for _, c := range []struct {
 			name          string
-			submit, read  int // status of each, 0: as it should be
+			submit, read  int // status of each, 0 means as it should be
 			begins, first int // requests that begin it; submissions until then at most
 		}{
 			{"401 to submissions", 401, 0, 2, 2 * concurrency},

@@ -36,7 +36,7 @@ func (m *mailing) post(n int) {
 	m.publish("mail.send.requested", body)
 }
 
-// others puts mail of somebody else into the log: to recipients in the first batch of request n from another sender
+// others puts mail of another program into the log: to recipients in the first batch of request n from another sender
 // now, and from the same one long ago; with an id that proves nothing; and to people that nobody here knows.
 func (m *mailing) others(n int) {
 	m.t.Helper()
@@ -60,7 +60,7 @@ func (m *mailing) insert(row map[string]any) {
 	m.foreign++
 }
 
-// truth is the request and the place of the recipient that a row is about; "": it is somebody else's.
+// truth is the request and the place of the recipient that a row is about, "" for another program's.
 func (m *mailing) truth(to, from, envelope string) (id, recipient string) {
 	ms, err := strconv.ParseInt(envelope[:min(11, len(envelope))], 16, 64)
 	if from != "sender@example.test" || strings.HasPrefix(to, "else-") || err != nil || time.Since(time.UnixMilli(ms)) > 40*time.Hour {
@@ -85,7 +85,7 @@ var mishaps = []sandbox.Fault{
 }
 
 // Three pollers publish the log of 40 requests, mail of others among it, while one after the other is killed, and the
-// consumer with calls in flight. Every row's every state is one event, none names the wrong request; nobody is served
+// consumer with calls in flight. Every row's every state is one event, which does not name a wrong request; nobody is served
 // twice, and what nobody knew of a batch that was sent the log shows.
 func TestDeliveriesAreMatchedRightUnderKills(t *testing.T) {
 	m := &mailing{sendingLog: installLog(t, 500)}

@@ -40,7 +40,7 @@ func TestDeliveriesBelongToTheirRequestsAndAreSummedUp(t *testing.T) {
 			b.run(p, time.Minute, b.published("mail.send.accepted."+id, 1))
 			b.poll(4*time.Minute, nil)
 		}
-		b.insertRow(map[string]any{"to": "a@example.test"}) // somebody else's
+		b.insertRow(map[string]any{"to": "a@example.test"}) // another program's
 		b.poll(10*time.Minute, nil)
 		b.poll(3*time.Minute, nil)
 		got := map[string]int{}

@@ -63,7 +63,7 @@ func TestALogThatMisbehavesIsPublishedOnceAndCompletely(t *testing.T) {
 var fastMails = flag.Int("fast.mails", 5, "messages to 1,000 that go out while the log is read, one each 1.7 s")
 
 // Messages to 1,000 go out one after the other, and a page of 100 rows takes 90 ms: nearly 600 rows a second. Each is
-// published within seconds, and the watermark covers none that is not.
+// published within seconds, and the watermark covers only published rows.
 func TestRowsOfAFastLogArePublishedWithinSeconds(t *testing.T) {
 	in := install(t, "POLL_LIMIT=100")
 	in.fault(sandbox.Fault{Operation: "logs", Kind: sandbox.Delay, Delay: sandbox.Duration(90 * time.Millisecond)})

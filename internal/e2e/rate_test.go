@@ -125,7 +125,7 @@ func TestAReplicaKeepsItsRate(t *testing.T) {
 			p, m := c.prepare(b), newMeter(b.upstream)
 			b.run(p, time.Minute, nil)
 			m.wantWithin(t, c.rate, 2*time.Second, 10*time.Second)
-			if c.name != "log-poller" { // which has pauses of its own
+			if c.name != "log-poller" { // which pauses between sweeps
 				m.wantUsed(t, c.rate, 0, 58*time.Second)
 			}
 		})

@@ -123,9 +123,9 @@ func TestARedrivenEnrollmentIsLookedUpBeforeItsCall(t *testing.T) {
 		errorIf(t, e.Body["after_unknown"] != true, "want after_unknown: %s", e.Raw)
 		o := b.oracle()
 		errorIf(t, o.Enroll.Accepted != 2 || o.Calls["transactions"]-listings < 2,
-			"%d enrolled, somebody else too; the list was read %d times for two calls", o.Enroll.Accepted, o.Calls["transactions"]-listings)
+			"%d enrolled, with another program's; the list was read %d times for two calls", o.Enroll.Accepted, o.Calls["transactions"]-listings)
 
-		// Done meanwhile by somebody else, in the list: no call.
+		// Enrolled meanwhile by another program, and listed: no call.
 		b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Cut, Times: 1, Match: "order-r2"})
 		b.publish("mandate.enroll.requested", enrollment("r2", "on_unknown", "report"))
 		b.run(b.mandates(), time.Minute, b.ended("mandate.enroll", "r2"))
@@ -152,11 +152,11 @@ func TestARedriveAcceptsOneCallOfUnknownFateAndNoSecond(t *testing.T) {
 		b.redrive("r1", "r1")
 		b.run(b.mandates(), 5*time.Minute, nil)
 		b.wantStates("mandate.enroll", "r1", "started", "uncertain", "reopened", "started", "uncertain")
-		equal(t, "calls, with somebody else's", b.calls("enroll"), 3)
+		equal(t, "calls, with another program's", b.calls("enroll"), 3)
 	})
 }
 
-// A request without an id of its own runs again under the one that its queue gave, also where it is published twice.
+// A request without an id runs again under the one that its queue gave, also where it is published twice.
 func TestARequestWithoutAnIDRunsAgainUnderTheSameOne(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		b.fault(often(1, sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 422}))

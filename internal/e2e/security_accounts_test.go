@@ -188,8 +188,8 @@ func bodies(subject, goal string) []string {
 	return []string{fmt.Sprintf(`{"request_id":%q}`, ownBody)}
 }
 
-// attack publishes to every subject, without a reply subject and with an inbox of its own
-// for one; and, to one of each pattern that is answered, with every reply subject there is.
+// attack publishes to every subject, without a reply subject and with the attacker's inbox
+// as one; and, to one of each pattern that is answered, with every reply subject there is.
 func (a *attacker) attack(subjects map[string][]string) {
 	all := slices.Sorted(slices.Values(slices.Concat(slices.Collect(maps.Values(subjects))...)))
 	inbox := func(subject string) string {

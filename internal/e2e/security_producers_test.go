@@ -57,7 +57,7 @@ func TestProducerAndServiceNeedOnlyTheirOwnRights(t *testing.T) {
 	errorIf(t, !strings.Contains(read, `"accepted":3`) || !strings.Contains(read, `"accepted":1`), "the service reads %s", read)
 }
 
-// reader makes a reader's copies as errand provision and errand mirror do, each with the rights of its own user.
+// reader makes a reader's copies as errand provision and errand mirror do, each with the rights of the command's user.
 func (in *installation) reader(provisioner *nats.Conn, name string) jetstream.JetStream {
 	in.t.Helper()
 	apply := func(plan []bus.Change, err error) {

@@ -234,7 +234,7 @@ func TestPeopleAskTheLeaderForAHistory(t *testing.T) {
 }
 
 // One user may remove what is stored, publish no request and no outcome, and change no stream. The administrator, who
-// restores backups, may do all; the system account and those of the services have none of these streams.
+// restores backups, may do all; the system account and the services' accounts do not have these streams.
 func TestTheEraserMayRemoveAndNobodyElse(t *testing.T) {
 	parallel(t)
 	n := securedServer(t)
@@ -273,7 +273,7 @@ func (a act) try(nc *nats.Conn) error {
 			return err
 		}
 		defer func() { _ = s.Unsubscribe() }() // refused or not
-	} else if err := nc.Publish(a.publish, []byte("{")); err != nil { // nothing, whoever takes it
+	} else if err := nc.Publish(a.publish, []byte("{")); err != nil { // it means nothing to any reader
 		return err
 	}
 	if err := nc.FlushTimeout(time.Minute); err != nil {

@@ -46,7 +46,7 @@ func TestExhaustedQuotaHoldsHalfWayAndGoesOn(t *testing.T) {
 	})
 }
 
-// Blank lines and the ends of lines in a list's object are no addresses. Another digest is refused by bus.
+// Blank lines and the ends of lines in a list's object are not addresses. Another digest is refused by bus.
 func TestRecipientsFromAnObject(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		list := strings.Join(message("m1", 3333)["to"].([]string), "\n") + "\n\nnot an address\r\nm1-7@example.test\n"

@@ -66,7 +66,7 @@ func (s *storm) judge() {
 	s.report(o, enrollments, letters)
 }
 
-// ends returns the one end of each request; none or several is an error.
+// ends returns the one end of each request; no end or several ends are an error.
 func (s *storm) ends(operation messages.Operation, ids []string) map[string]event {
 	s.t.Helper()
 	histories := s.histories(string(operation) + ".*.*")

@@ -139,7 +139,7 @@ func (s *storm) hangable(next http.Handler) http.Handler {
 		work := s.made.Add(1)%2 == 0
 		func() {
 			defer func() {
-				why := recover() // a fault that cuts the connection, which has none here
+				why := recover() // a fault that cuts the connection, which does not exist here
 				if err, _ := why.(error); why != nil && !errors.Is(err, http.ErrAbortHandler) {
 					panic(why)
 				}

@@ -182,7 +182,7 @@ func TestATraceShowsRetriesRedeliveriesAndFailures(t *testing.T) {
 	})
 }
 
-// The read of a probe has a trace of its own; the request that ends the hold is marked.
+// The read of a probe has a separate trace; the request that ends the hold is marked.
 func TestATraceShowsTheProbeOfAHold(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		spans, p := &spanRecorder{}, b.mandates()

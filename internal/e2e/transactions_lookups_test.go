@@ -43,7 +43,7 @@ func (b *bubble) calledBack(id, digest string) {
 // expired and a day more; what was decided, once more at most.
 func TestAnOpenEnrollmentIsLookedUpUntilItIsDecided(t *testing.T) {
 	for name, c := range map[string]struct {
-		link     time.Duration // 0: none is named
+		link     time.Duration // 0 means that no expiry is named
 		decision string
 		after    time.Duration
 		found    string
@@ -92,7 +92,7 @@ func TestACallbackThatComesBeforeTheListShowsItIsNotWasted(t *testing.T) {
 		b.run(b.mandates(), time.Hour, b.ended("mandate.enroll", "r1"))
 		var called time.Time
 		b.beside.Go(func() {
-			time.Sleep(20 * time.Minute) // the next look of its own is ten minutes later
+			time.Sleep(20 * time.Minute) // the next scheduled look is ten minutes later
 			called = time.Now()
 			b.calledBack("r1", fmt.Sprintf("%064d", 1))
 			time.Sleep(30 * time.Second)
@@ -113,7 +113,7 @@ func TestACallbackHasItsRequestLookedUpAtOnce(t *testing.T) {
 		b.run(b.mandates(), time.Hour, b.ended("mandate.enroll", "r1"))
 		var decided time.Time
 		b.beside.Go(func() {
-			time.Sleep(time.Minute) // before the first look of its own
+			time.Sleep(time.Minute) // before the first scheduled look
 			decided = time.Now()
 			noError(t, b.box.Decide("order-r1", sandbox.Approve))
 			for i := range 64 {

@@ -111,7 +111,7 @@ func (f *randomWire) late(c *call) bool {
 	var asked struct {
 		OrderNumber string `json:"order_number"`
 	}
-	json.Unmarshal(body, &asked) // a message has none
+	json.Unmarshal(body, &asked) // a message has no order number
 	f.hides(asked.OrderNumber)
 	c.silence()
 	time.Sleep(300 * time.Second) // longer than the look-up looks

@@ -21,7 +21,7 @@ type FollowUp struct {
 	Ages   []time.Duration
 	Policy retry.Policy // Max is the pause after the service has not answered
 	Logger zerolog.Logger
-	// Next returns the first event from a sequence or, where that is 0, a time on. Without an ID it means that there is none up to
+	// Next returns the first event from a sequence or, where that is 0, a time on. Without an ID it means that there is no such event up to
 	// its Sequence, in a stream that was made At. The error is ctx's.
 	Next func(ctx context.Context, from uint64, since time.Time) (history.Pending, error)
 	// Look looks one up at an age; before: the age before it, 0 at first. looked: the service was asked. Errors: pkg/clients', ErrAgain.

@@ -34,7 +34,7 @@ type Listing struct {
 const (
 	// maxPages bounds a look at a list that is not narrowed to the order number.
 	maxPages = 40
-	// maxEvidence is how many bytes of records are kept, if there is more than one: an uncertain event carries no more.
+	// maxEvidence is how many bytes of records are kept, if there is more than one record: more would not fit an uncertain event.
 	maxEvidence = 256 << 10
 )
 

@@ -68,11 +68,11 @@ func TestAListThatIsCutOrNotNarrowedProvesNothing(t *testing.T) {
 		{"in lower case", []string{all("", `{"order_number":"dd 1"}`)}, Listed, ""},
 		{"of its mandate", []string{all("", `{"order_number":"EX-7","mandate":{"order_number":"DD 1"}}`)}, Listed, ""},
 		{"of its mandate only", []string{all("", `{"order_number":null,"mandate":{"order_number":"dd1"}}`)}, Listed, ""},
-		// What is of another order number, or none that can be read.
+		// Records of another order number, or without one that can be read.
 		{"another", []string{all("", theirs)}, Nothing, "not narrowed"},
 		{"a longer one", []string{all("", `{"order_number":"DD 10"}`)}, Nothing, "not narrowed"},
 		{"another of its mandate", []string{all("", `{"order_number":"EX-7","mandate":{"order_number":"DD 2"}}`)}, Nothing, "not narrowed"},
-		{"a mandate that is no object", []string{all("", `{"mandate":"DD 1"}`)}, Nothing, "not narrowed"},
+		{"a mandate that is not an object", []string{all("", `{"mandate":"DD 1"}`)}, Nothing, "not narrowed"},
 		{"none", []string{all("", `{}`)}, Nothing, "not narrowed"},
 		{"none that is text", []string{all("", `{"order_number":["DD 1"]}`, `{"order_number":true}`)}, Nothing, "not narrowed"},
 		{"no record", []string{all("", `"DD 1"`, `7`, `null`)}, Nothing, "not narrowed"},

@@ -100,11 +100,11 @@ func TestACallWasNotTakenOnProofAlone(t *testing.T) {
 	const us, other = "DD 1", "DD 2"
 	for _, c := range []struct {
 		what     string
-		before   string // the order number of a record from before the call; "" for none
+		before   string // the order number of a record from before the call; "" means no such record
 		learned  bool
 		answered bool
 		wait     time.Duration // from the call's end to the look
-		made     time.Duration // from the call's end to the record of another one; 0 for none
+		made     time.Duration // from the call's end to the record of another one; 0 means no such record
 		late     time.Duration // from the call's end until it is listed itself; 0 for never
 		want     Proof
 		flaw     string
@@ -151,7 +151,7 @@ func TestACallWasNotTakenOnProofAlone(t *testing.T) {
 	}
 }
 
-// A record that is older than the call is no proof because the service's clock is wrong.
+// A wrong clock of the service does not make a record proof that is older than the call.
 func TestAServiceWhoseClockIsWrongProvesNoMore(t *testing.T) {
 	for _, ahead := range []time.Duration{2 * time.Minute, -2 * time.Minute} {
 		synctest.Test(t, func(t *testing.T) {

@@ -19,6 +19,6 @@ func TestAStatusDecidesOnlyWhereItIsKnown(t *testing.T) {
 		}
 	}
 	if got := ReadRecord([]byte(`{"mandate":{"status":3}}`)).Decided(); got != "" {
-		t.Errorf("the status of the mandate is taken for that of the record: %q", got)
+		t.Errorf("the status of the mandate is taken for the record's: %q", got)
 	}
 }

@@ -20,7 +20,7 @@ type Times struct {
 	Zone   *time.Location // as configured
 	Client *mandate.Client
 	Policy retry.Policy
-	Last   func(ctx context.Context, op messages.Operation, filter string) (history.Entry, error) // the log's; nil: nothing is learned
+	Last   func(ctx context.Context, op messages.Operation, filter string) (history.Entry, error) // the log's, or nil
 	Logger zerolog.Logger
 
 	mu      sync.Mutex

@@ -41,7 +41,7 @@ type call struct {
 	body string // valid JSON in valid UTF-8 when the work begins; "" for a GET
 	base string
 	*Settings
-	short *Fault // the fault by which a submission is accepted in part; nil for none
+	short *Fault // the fault by which a submission is accepted in part, or nil
 }
 
 // answer is the response to a call.

@@ -56,7 +56,7 @@ func (s *Sandbox) getFaults(*http.Request) (any, error) {
 	return map[string]any{"faults": s.Faults(), "fired": s.faults.counts()}, nil
 }
 
-// postFaults adds one rule or an array of them. If one is wrong, none is added.
+// postFaults adds one rule or an array of them. If one is wrong, nothing is added.
 func (s *Sandbox) postFaults(r *http.Request) (any, error) {
 	items, err := readOneOrMany(r)
 	if err != nil {
@@ -200,7 +200,7 @@ func (s *Sandbox) guarded(next http.Handler) http.Handler {
 // the Options.
 func (s *Sandbox) isOwnHost(host string) bool {
 	name := hostname(host)
-	public, _ := url.Parse(s.o.PublicURL) // checked where it is set; none has no host
+	public, _ := url.Parse(s.o.PublicURL) // checked where it is set; an empty one has no host
 	named := func(host string) bool { return strings.EqualFold(host, name) }
 	return name != "" && (named("localhost") || net.ParseIP(name) != nil || public != nil && named(public.Hostname()) ||
 		slices.ContainsFunc(s.o.Hosts, named))

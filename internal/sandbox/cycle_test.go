@@ -33,7 +33,7 @@ func recordsOf(t *testing.T, s *Sandbox, query string) (rows []string) {
 		rows = append(rows, strings.Join([]string{r.Order, r.Type, r.Status, r.Mandate.Order}, " "))
 		ids[r.ID] = true
 	}
-	equal(t, "records with an id of their own", len(ids), len(rows))
+	equal(t, "records with different ids", len(ids), len(rows))
 	equal(t, "total", page.Meta.Total, len(rows))
 	return rows
 }

@@ -67,7 +67,7 @@ func (o *outbox) insert(fields map[string]json.RawMessage, at time.Time, f forei
 	o.shuffled = shuffle{}
 }
 
-// unknownRecipient is the recipient of a row that names none.
+// unknownRecipient is the recipient of a row that does not name its recipient.
 const unknownRecipient = "nobody@elsewhere.test"
 
 // complete fills in the fields that an inserted row leaves out.

@@ -34,7 +34,7 @@ func TestTheOracleKnowsEveryRowAndItsStates(t *testing.T) {
 		equal(t, "inserted", row(rows[3]), []any{"else@example.test", after(10 * time.Second)})
 		time.Sleep(54 * time.Second)
 		rows = s.Oracle(Query{Log: true}).Log
-		equal(t, "deferred no more", row(rows[1]), []any{"defer@example.test", after(4 * time.Second), "deferred", after(4 * time.Second),
+		equal(t, "no longer deferred", row(rows[1]), []any{"defer@example.test", after(4 * time.Second), "deferred", after(4 * time.Second),
 			"delivered", after(64 * time.Second)})
 
 		set(t, s, func(v *Settings) { v.LogLosses = 1 })

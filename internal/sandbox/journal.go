@@ -33,7 +33,7 @@ type received struct {
 	asked  string // its body, or its query
 	fault  string // the kind of the fault that it met
 	work   int    // the status of the work; 0 if it was not done, or not yet
-	status int    // of the answer; 0 if there is none, or not yet
+	status int    // of the answer; 0 if there is no answer, or not yet
 	answer string
 	over   bool
 }
@@ -64,7 +64,7 @@ func (j *journal) begin(op operation, r *http.Request, body []byte) *received {
 	return c
 }
 
-// worked notes what the work of a call gave.
+// worked notes the result of a call's work.
 func (j *journal) worked(c *received, a answer) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -16,7 +16,7 @@ type row struct{ message, recipient uint32 }
 
 const foreignMessage = math.MaxUint32
 
-// defaultLimit is the number of rows of a log page when the caller names none.
+// defaultLimit is the number of rows of a log page when the caller does not say.
 const defaultLimit = 100
 
 // logs answers with a page of the sending log. Pages are offsets: rows added in the meantime shift the others.

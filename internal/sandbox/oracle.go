@@ -163,7 +163,7 @@ type LogRow struct {
 	CreatedAt  time.Time     `json:"created_at"`
 	EnteredAt  time.Time     `json:"entered_at"`        // when it was added to the log; later than created_at if it was late
 	LeftAt     *time.Time    `json:"left_at,omitempty"` // when it was removed
-	States     []ListedState `json:"states"`            // oldest first; none for a row that a caller inserted
+	States     []ListedState `json:"states"`            // oldest first; empty for a row that a caller inserted
 }
 
 // Record is a record of the transaction list with its whole history.

@@ -38,7 +38,7 @@ func TestNoValueGetsOutOfItsPlaceOnAPage(t *testing.T) {
 	}
 }
 
-// Somebody else chooses the link back to the merchant: whatever it is, it must run no
+// A stranger chooses the link back to the merchant: whatever it is, it must run no
 // script here. The page is rendered directly, because the service refuses such a URL.
 func TestTheLinkToTheMerchantRunsNoScript(t *testing.T) {
 	for _, link := range hostileLinks {

@@ -40,7 +40,7 @@ type enrollment struct {
 	expires int64  // when its link does, in milliseconds too
 	decided int64  // when the list shows the decision
 	cents   int64
-	before  uint32 // number + 1 of the previous enrollment with the same order number; 0 if there is none
+	before  uint32 // number + 1 of the previous enrollment with the same order number; 0 means that this is the first
 	tx      uint8
 	mandate uint8
 }

@@ -32,7 +32,7 @@ type Options struct {
 
 	PublicURL string         // scheme and host of the URLs in answers; "" takes the Host of each request
 	Hosts     []string       // further names under which the control interface may be called
-	Location  *time.Location // the zone of dates that name none; nil is UTC+8
+	Location  *time.Location // the zone of dates that do not name theirs; nil is UTC+8
 	Seed      uint64         // of all randomness in the sandbox
 	Settings  *Settings      // at the start and after a reset; nil is DefaultSettings
 

@@ -20,7 +20,7 @@ type submission struct {
 	to            []string
 }
 
-// send accepts a message for all its recipients or for none, and queues it. It is logged when the outbound server sent it.
+// send accepts a message for all its recipients or refuses it, and queues it. It is logged when the outbound server sent it.
 func (s *Sandbox) send(c *call) answer {
 	posted, problem := parseSubmission(c.body)
 	if problem != "" {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Orders in which the sending log is listed; the document promises none.
+// Orders in which the sending log is listed; the document promises no order.
 const (
 	Newest  = "newest"
 	Oldest  = "oldest"
@@ -47,7 +47,7 @@ type Settings struct {
 	ShareBounced  float64  `json:"share_bounced"` // share of recipients that get a 5xx reply, 0 to 1
 }
 
-// DefaultSettings are the settings of a sandbox that is given none.
+// DefaultSettings are the settings of a sandbox whose Options have no Settings.
 func DefaultSettings() Settings {
 	return Settings{
 		CallbackWait: Duration(5 * time.Second), CallbackCopies: 1,

@@ -59,7 +59,7 @@ type record struct {
 	enrollment
 	n int
 
-	deduction *deduction // nil: it is the application
+	deduction *deduction // nil means that it is the application
 	d         int        // its number
 }
 

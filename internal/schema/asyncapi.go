@@ -44,7 +44,7 @@ func asyncAPI(w descriptions) ([]byte, error) {
 			{"title", "errand"}, {"version", fmt.Sprintf("%d.0.0", messages.Version)},
 			{"description", "Requests to enroll a payer, to list transactions, to send mail and to read the mail account, " +
 				"and what becomes of each. " +
-				"`version` is that of what requests may say. Explained in [use/reference.md](use/reference.md)."},
+				"`version` is the version of what requests may say. Explained in [use/reference.md](use/reference.md)."},
 		}},
 		{"defaultContentType", "application/json"},
 		{"servers", object{{"nats", object{{"host", "127.0.0.1:4222"}, {"protocol", "nats"},
@@ -58,8 +58,8 @@ func asyncAPI(w descriptions) ([]byte, error) {
 				{"request_id", object{{"description", "The request id: 1 to 64 letters, digits, _ or -."}}},
 				{"batch", object{{"description", "The number of the batch, from 1."}}},
 				{"status", object{{"description",
-					"The status_description of the record: lower case, _ in place of what is no letter or digit; status_<code> where it has none, " +
-						"unknown where it has no status."}}},
+					"The status_description of the record: lower case, _ in place of anything but letters and digits; " +
+						"status_<code> where it has no description, unknown where it has no status."}}},
 			}},
 		}},
 	})
@@ -213,7 +213,7 @@ func asYAML(text []byte) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// restyle removes the brackets and quotes of JSON where YAML needs none.
+// restyle removes the brackets and quotes of JSON where YAML needs no brackets or quotes.
 func restyle(n *yaml.Node) {
 	n.Style = 0
 	for _, child := range n.Content {

@@ -162,7 +162,7 @@ func TestEveryChannelHasOneMessageOneOperationAndItsParameters(t *testing.T) {
 }
 
 // A channel is a subject of one stream, and each subject of a stream has channels. The leases of calls, and by what a
-// poller becomes the active one, are the programs' own: they are no events, and have none.
+// poller becomes the active one, are the programs' own: they are not events, and have no channel.
 func TestTheChannelsAreTheSubjectsOfTheStreams(t *testing.T) {
 	var want, got []string
 	matched := map[string]bool{}

@@ -55,7 +55,7 @@ func readDescriptions(document string) (descriptions, error) {
 		}
 	}
 	if len(w.fields[""]) == 0 || w.reasons == nil {
-		return w, fmt.Errorf("docs/use/reference.md has no table of every event, or none of reasons")
+		return w, fmt.Errorf("docs/use/reference.md has no table of every event, or no table of reasons")
 	}
 	return w, nil
 }

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// These tests hold the schemas to those of the last release: what was published once is relied upon.
+// These tests hold the schemas to the last release: what was published once is relied upon.
 
 var update = flag.Bool("update", false, "write testdata/released.txt: the fields there are now are released")
 

@@ -61,7 +61,7 @@ func (l *eventLog) there(e *stored) bool {
 	return !e.gone && (l.in.kept == 0 || time.Since(e.At) < l.in.kept)
 }
 
-// last returns the last event of a history in a state, as it was a while ago; nil if there was none.
+// last returns the last event of a history in a state, as it was a while ago; nil if there was no such event.
 func (l *eventLog) last(key string, state messages.State, ago time.Duration) *stored {
 	for _, e := range slices.Backward(l.of[key]) {
 		if (state == "*" || e.state == state) && l.there(e) && time.Since(e.At) >= ago {

@@ -20,11 +20,11 @@ type row struct {
 	at    time.Time
 }
 
-// ledger is the e-mandate service's: the enrollments that it has taken, and those of others among which they are listed.
+// ledger is the e-mandate service's: our enrollments that it has taken, and others' among which they are listed.
 type ledger struct {
 	w      *world
 	rows   []row
-	others time.Duration // between two enrollments of others; 0: there are none
+	others time.Duration // between two enrollments of others; 0 means no others
 	began  time.Time
 	zone   *time.Location // in which it writes times
 	size   int            // of a page

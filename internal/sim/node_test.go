@@ -19,7 +19,7 @@ type node struct {
 
 	mu     sync.Mutex
 	awaits int // so far
-	dies   int // at which it is killed; 0 if at none
+	dies   int // at which it is killed; 0 means never
 	late   bool
 	goesOn time.Time // stopped until then, as by SIGSTOP
 	joined time.Time // cut off from NATS until then
@@ -105,7 +105,7 @@ func (n *node) absent() (wait time.Duration, cut bool) {
 	return max(stopped, apart), apart > stopped
 }
 
-// blocked waits while the node is stopped or cut off. A dead one awaits nothing any more.
+// blocked waits while the node is stopped or cut off. A dead one no longer waits for anything.
 func (n *node) blocked(ctx context.Context, over wire) error {
 	for {
 		n.mu.Lock()

@@ -13,7 +13,7 @@ import (
 
 // contract.md 6 is what is held against what the services did:
 //
-//	called   no call after an outcome, none with other contents than those that run, none again that may have happened
+//	called   no call after an outcome, with other contents than the request's, or again after one that may have happened
 //	effect   nobody is enrolled twice
 //	held     no hold begins for the fault of one request
 //	judge    each request has one outcome an opening, in time, and each outcome is true
@@ -168,7 +168,7 @@ func (w *world) effect(c *call, s *service, whole bool) string {
 func (w *world) held(n *node, op messages.Operation, cause hold.Cause) {
 	w.tell("%s holds %s: %s", n.name, op, cause)
 	if cause != hold.NoAnswer || op == messages.Transactions || op == messages.Account {
-		return // reads are no calls that anything was asked with
+		return // reads change nothing
 	}
 	w.mu.Lock()
 	requests := map[string]bool{}

@@ -201,7 +201,7 @@ func (p puller) request(m *message) *bus.Request {
 		Sequence: m.sequence, Delivered: m.delivered, Published: m.published, Acker: delivered{p, m}}
 }
 
-// delivered is one delivery of a message. What its worker says may be lost, and says it to the server whoever else has it by now.
+// delivered is one delivery of a message. What its worker says may be lost, and counts although another worker may have the request by now.
 type delivered struct {
 	puller
 	*message
@@ -295,7 +295,7 @@ func (l letters) StoreDeadLetter(ctx context.Context, r *bus.Request, why bus.De
 	return l.after(ctx, "dead letter", overNATS)
 }
 
-// newest is the last dead letter of a request; nil if it has none.
+// newest is the last dead letter of a request; nil if there is no dead letter.
 func (b *letterBox) newest(id string) *letter {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -14,12 +14,12 @@ type script struct {
 	Mail        bool // messages and the account; else enrollments and listings
 	Replicas    int
 	Concurrency int
-	Rate        float64 // calls a second of a replica; 0: no limit
+	Rate        float64 // calls a second of a replica; 0 means no limit
 	Parallel    int     // batches of a message at once
 	Tries       int
 	GiveUp      span
-	Kept        span // events' age; 0: for ever
-	Others      span // between two records of others in the list; 0: the list has none
+	Kept        span // events' age; 0 means for ever
+	Others      span // between two records of others in the list; 0 means no such records
 	PerPage     int
 	UTC         bool // the list's times are in UTC, not in the configured zone
 	Resolve     bool // the resolver runs
@@ -34,7 +34,7 @@ type spec struct {
 	ByHeader  bool   // its id is its Nats-Msg-Id
 	To        int    // recipients
 	OnUnknown string
-	GiveUpAt  span   // from the beginning of the history; 0: none
+	GiveUpAt  span   // from the beginning of the history; 0 means no such time
 	Poison    string // the weather that each of its calls meets
 }
 

@@ -82,7 +82,7 @@ func sameKind(a, b *failure) bool {
 	return words(a) == words(b)
 }
 
-// No request is lost, none is done twice, no outcome is untrue, and none starves, whatever happens.
+// Whatever happens, every request has an outcome, the outcome is true, and nothing is done twice.
 func TestWhateverHappensThePromisesAreKept(t *testing.T) {
 	if *oneSeed > 0 {
 		tell(t, draw(*oneSeed))

@@ -24,12 +24,12 @@ type call struct {
 	to       []string
 	by       *node
 	at       time.Time
-	fate     string    // the weather that it met, "" for none
+	fate     string    // the weather that it met, "" without any
 	effects  []string  // recipients accepted, or the order number
-	effectAt time.Time // zero if it had none
+	effectAt time.Time // zero if it had no effect
 	answered bool      // the caller got an answer that says what happened
 	trial    bool      // the caller cannot know what came of it
-	seen     time.Time // when the caller got its answer, or none
+	seen     time.Time // when the caller got its answer, or knew that there is no answer
 }
 
 func (c *call) String() string {

@@ -9,7 +9,7 @@ const (
 	slowNATS     = "slow NATS"         // writes take seconds
 	lostAcks     = "lost acks"         // of writes, and what was acknowledged by a consumer
 	lagging      = "lagging replicas"  // of the stream
-	eventsFull   = "full events"       // the stream takes none
+	eventsFull   = "full events"       // the stream takes no event
 	lettersFull  = "full DEAD_LETTERS" //
 	busy         = "503"               //
 	retryAfter   = "503 Retry-After"   // of a day

@@ -176,7 +176,7 @@ func (w *world) run() {
 	}
 }
 
-// sizeAt is MAIL_BATCH_SIZE of the n-th replica: that of some is another, while it is changed.
+// sizeAt is MAIL_BATCH_SIZE of the n-th replica: some replicas have another size, while it is changed.
 func (w *world) sizeAt(n int) int { return [...]int{3, 3, 12, 3, 2, 12, 1}[(int(w.seed%7)*n)%7] }
 
 // patience is how long a request may take when all is well: the longest hold, the longest deferral, and a rate.

@@ -3,7 +3,7 @@ package typo
 
 import "strings"
 
-// DidYouMean asks for the names that are near to a mistyped one; "" if there is none.
+// DidYouMean asks for the names that are near to a mistyped one; "" without such a name.
 func DidYouMean(name string, names []string) string {
 	if list := Near(name, names); len(list) > 0 {
 		return ": did you mean " + strings.Join(list, " or ") + "?"

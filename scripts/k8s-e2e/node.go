@@ -29,7 +29,7 @@ const (
 //go:embed node
 var nodeFiles embed.FS
 
-// network creates the namespace's only interface besides those of pods.
+// network creates the namespace's only interface besides the pods'.
 func network(ctx context.Context) error {
 	for _, line := range []string{
 		"link set lo up",

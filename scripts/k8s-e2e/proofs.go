@@ -48,7 +48,7 @@ func checkDeploy(ctx context.Context, w *world) error {
 	if err == nil || !strings.Contains(err.Error(), "violates PodSecurity") {
 		return errors.Join(errors.New("a pod that may be root was not refused"), err)
 	}
-	// What kubectl calls "configured" may be no change; the generation counts real ones, and new pods have new ids.
+	// What kubectl calls "configured" may not be a change; the generation counts real ones, and new pods have new ids.
 	const versions = `jsonpath={range .items[*]}{.kind}/{.metadata.name} {.metadata.generation} {.metadata.uid}{"\n"}{end}`
 	var seen [2]string
 	for n := range seen {

@@ -82,7 +82,7 @@ func checkHeld(ctx context.Context, w *world) error {
 
 func checkDeferred(ctx context.Context, w *world) error {
 	must(w.deployKEDA(ctx))
-	// Only these requests: if none succeeded, the program would be held.
+	// Only these requests: if no other succeeded, the program would be held.
 	clear := get(w.fault(ctx, `{"operation":"enroll","kind":"status","status":429,"headers":{"Retry-After":"90"},"match":"later-e"}`))
 	defer func() { _ = clear(context.WithoutCancel(ctx)) }() // again, in case of an error below
 	later, now := &batch{name: "later"}, &batch{name: "now"}

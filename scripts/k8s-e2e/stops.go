@@ -96,7 +96,7 @@ func checkKill(ctx context.Context, w *world) error {
 	return err
 }
 
-// busiest returns the pod of a program with the most calls under way. The other one may have none: NATS gives a request to
+// busiest returns the pod of a program with the most calls under way. The other one may be idle: NATS gives a request to
 // whichever worker has waited longest, and those that were started together wait in a row.
 func (w *world) busiest(ctx context.Context, program string) (found pod, err error) {
 	err = until(ctx, 20*time.Second, func(ctx context.Context) error {
@@ -193,7 +193,7 @@ func checkPollers(ctx context.Context, w *world) error {
 		must(w.waitRestarted(ctx, all[n%2]))
 	}
 	must(w.waitSettled(ctx, 2*time.Minute))
-	for n := range 4 { // none was published twice since
+	for n := range 4 { // nothing was published twice since
 		must(w.waitDelivered(ctx, fmt.Sprintf("pollers-m%d", n+1), many, time.Second))
 	}
 	return nil

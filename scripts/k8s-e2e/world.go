@@ -122,7 +122,7 @@ func (p pod) hasCondition(condition string) bool {
 	return false
 }
 
-// pods returns the pods of a program, or those of all Deployments for "".
+// pods returns the pods of a program, or for "" the pods of all Deployments.
 func (w *world) pods(ctx context.Context, program string) ([]pod, error) {
 	selector := "app.kubernetes.io/part-of=errand,!batch.kubernetes.io/job-name"
 	if program != "" {

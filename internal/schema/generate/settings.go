@@ -32,7 +32,7 @@ type setting struct {
 	of                       []string
 }
 
-// settings are the tables of all settings, those of the same programs together.
+// settings are the tables of all settings, one for each set of programs.
 func settings() (string, error) {
 	var found []*setting
 	for _, program := range all {

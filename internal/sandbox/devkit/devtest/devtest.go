@@ -102,7 +102,7 @@ func Provision(ctx context.Context, nc *nats.Conn) error {
 	return bus.Apply(ctx, plan, false, func(bus.Change) {})
 }
 
-// Limits are those that `errand provision` chooses when it is given none.
+// Limits are what `errand provision` chooses by default.
 func Limits(nc *nats.Conn) bus.Limits {
 	l := bus.Defaults
 	l.MaxPayload = nc.MaxPayload()
