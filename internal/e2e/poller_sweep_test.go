@@ -35,7 +35,7 @@ func TestALogThatMisbehavesIsPublishedOnceAndCompletely(t *testing.T) {
 		{"no totals, no order", func(v *settings) { churning(v); v.LogOrder, v.NoTotals = sandbox.NoOrder, true }, 1},
 		{"totals too low, rows of every form", func(v *settings) { churning(v); v.TotalOff, v.WrongTotalPage, v.LogForms = -60, true, true }, 1},
 		{"rows come minutes late", func(v *settings) { v.LogLate, v.LogLateBy = 0.1, sandbox.Duration(overlap-30*time.Second) }, 1},
-		{"another page size each time", func(v *settings) { churning(v); v.LogCapVaries, v.StatusText = true, true }, 1},
+		{"another page size each time", func(v *settings) { churning(v); v.LogCapVaries, v.LogForms = true, true }, 1},
 		{"page sizes that are not shown", func(v *settings) { v.LogCapVaries, v.LogCapUntold = true, true }, 1},
 		{"one page size, whatever is asked for", func(v *settings) { v.LogFixed, v.LogCapUntold = true, true }, 1},
 		{"everything at once, two pollers", func(v *settings) {

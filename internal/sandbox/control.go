@@ -25,7 +25,6 @@ func (s *Sandbox) controlHandler() http.Handler {
 		"PUT /_sandbox/settings":  s.putSettings,
 		"POST /_sandbox/reset":    s.postReset,
 		"GET /_sandbox/oracle":    s.getOracle,
-		"POST /_sandbox/log":      s.postLog,
 		"POST /_sandbox/decide":   s.postDecide,
 		"POST /_sandbox/cycle":    s.postCycle,
 	} {
@@ -108,24 +107,8 @@ func (s *Sandbox) putSettings(r *http.Request) (any, error) {
 }
 
 func (s *Sandbox) getOracle(r *http.Request) (any, error) {
-	query := r.URL.Query()
-	is := func(name string) bool { yes, _ := strconv.ParseBool(query.Get(name)); return yes } // unreadable is false
-	return s.Oracle(Query{OrderNumber: query.Get("order_number"), Recipient: query.Get("recipient"),
-		Summary: is("summary"), Log: is("log"), Records: is("records")}), nil
-}
-
-// postLog adds one row or an array of them.
-func (s *Sandbox) postLog(r *http.Request) (any, error) {
-	rows, err := readOneOrMany(r)
-	if err != nil {
-		return nil, err
-	}
-	for i, row := range rows {
-		if err := s.InsertLog(row); err != nil {
-			return nil, fmt.Errorf("row %d: %w", i+1, err)
-		}
-	}
-	return map[string]int{"inserted": len(rows)}, nil
+	summary, _ := strconv.ParseBool(r.URL.Query().Get("summary")) // unreadable is false
+	return s.Oracle(Query{Summary: summary}), nil
 }
 
 func (s *Sandbox) postDecide(r *http.Request) (any, error) {

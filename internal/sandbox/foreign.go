@@ -132,14 +132,11 @@ type rowForms struct{ status, delivered uint64 }
 
 // formsOf returns the forms of a row: the same each time, whatever its state.
 func (o *outbox) formsOf(r row, v *Settings) rowForms {
-	if v.LogForms {
-		drawn := mix(o.seed ^ r.key())
-		return rowForms{status: drawn % 3, delivered: drawn / 3 % 3}
+	if !v.LogForms {
+		return rowForms{}
 	}
-	if v.StatusText {
-		return rowForms{status: asText}
-	}
-	return rowForms{}
+	drawn := mix(o.seed ^ r.key())
+	return rowForms{status: drawn % 3, delivered: drawn / 3 % 3}
 }
 
 // The other forms; 0 is the document's.

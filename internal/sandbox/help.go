@@ -21,9 +21,7 @@ Control, JSON over HTTP
   GET    /_sandbox/settings
   PUT    /_sandbox/settings      change the settings that are named
   POST   /_sandbox/reset         forget everything
-  GET    /_sandbox/oracle        what was really done; ?summary=1 ?log=1 ?records=1
-                                 ?order_number= ?recipient=
-  POST   /_sandbox/log           add rows of other programs to the sending log
+  GET    /_sandbox/oracle        what was really done; ?summary=1
   POST   /_sandbox/decide        {"order_number":"DD1","decision":"approve|decline|cancel|expire"};
                                  "end", "resume": its mandate, later
   POST   /_sandbox/cycle         deductions of the next cycle; {"bounced":["DD1"]}: those fail
@@ -59,7 +57,7 @@ Settings (durations are text, "1.5s")
   log_order                      newest, oldest, none
   log_delay, log_spread          from acceptance to the first row; over which the rows are spread
   log_cap                        maximum rows of a page
-  status_text, wrong_total_page  oddities seen in the log
+  wrong_total_page               total_page is one too many
   total_off, no_totals           total_record is off by this number; totals are left out
   log_forms, log_cap_varies      rows in any documented form; a different cap for each page
   log_losses, log_late           chance before each page that a row is removed, or added late

@@ -17,7 +17,7 @@ func TestTheOracleKnowsEveryRowAndItsStates(t *testing.T) {
 		send(t, s, "Notice", "a@example.test", "defer@example.test", "bounce@example.test")
 		equal(t, "nothing yet", len(s.Oracle(Query{Log: true}).Log), 0)
 		time.Sleep(10 * time.Second)
-		must(t, s, "POST", "/_sandbox/log", `{"to":"else@example.test","envelope_id":"e1"}`)
+		insert(t, s, `{"to":"else@example.test","envelope_id":"e1"}`)
 		after := func(d time.Duration) string { return begin.Add(d).Format(time.RFC3339) }
 		row := func(r LogRow) []any {
 			values := []any{r.To, r.EnteredAt.Format(time.RFC3339)}
@@ -54,11 +54,6 @@ func TestTheOracleKnowsEveryRowAndItsStates(t *testing.T) {
 			}
 		}
 		equal(t, "rows that left, and are shown", []any{left, len(shown)}, []any{1, 3})
-		got := must(t, s, "GET", "/_sandbox/oracle?log=1", "")
-		equal(t, "over HTTP", []any{len(got["log"].([]any)), dig(t, got, "log", 0, "states", 0, "state")}, []any{4, "delivered"})
-		if _, listed := must(t, s, "GET", "/_sandbox/oracle", "")["log"]; listed {
-			t.Error("the oracle lists the log without being asked")
-		}
 	})
 }
 
@@ -98,10 +93,13 @@ func TestTheOracleKnowsEveryRecordAndItsStates(t *testing.T) {
 		equal(t, "records", got, []string{"TXN00000001 Enrollment DD1 New 0s Approved 1m20s", "TXN00000002 Enrollment DD2 New 0s Failed 1m20s",
 			"TXN00000003 Enrollment DD3 New 0s Expired 1m0s", "TXN00000004 Enrollment DD4 New 0s Expired 1h0m0s",
 			"TXND00000001 Deduction DD1 Failed 2h1m19s"})
-		overHTTP := must(t, s, "GET", "/_sandbox/oracle?records=1", "")
-		equal(t, "over HTTP", dig(t, overHTTP, "records", 0, "states", 1, "state"), "Approved")
-		if _, listed := must(t, s, "GET", "/_sandbox/oracle", "")["records"]; listed {
-			t.Error("the oracle lists the records without being asked")
-		}
 	})
+}
+
+// insert adds a row of another program to the log.
+func insert(t *testing.T, s *Sandbox, row string) {
+	t.Helper()
+	if err := s.InsertLog([]byte(row)); err != nil {
+		t.Fatal(err)
+	}
 }

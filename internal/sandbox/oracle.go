@@ -49,14 +49,11 @@ type Received struct {
 	Count     int    `json:"count"`
 }
 
-// Query narrows the oracle's lists; the totals count everything. A query for an order number or a recipient implies Summary
-// for the other service.
+// Query says which lists the oracle has; the totals count everything.
 type Query struct {
-	OrderNumber string // only this one in Twice and ByOrder
-	Recipient   string // only this one in Twice and ByRecipient
-	Summary     bool   // no ByOrder and ByRecipient, and only the first hundred of each Twice
-	Log         bool   // also every row of the sending log
-	Records     bool   // also every record of the transaction list
+	Summary bool // no ByOrder and ByRecipient, and only the first hundred of each Twice
+	Log     bool // also every row of the sending log
+	Records bool // also every record of the transaction list
 }
 
 // summaryTwice bounds the lists of a summary.
@@ -69,9 +66,7 @@ func (s *Sandbox) Oracle(q Query) Oracle {
 	for op := range operations {
 		o.Calls[op.String()] = int64(counts[op].Calls)
 	}
-	q.Summary = q.Summary || q.OrderNumber != "" || q.Recipient != ""
-	o.Enroll = s.registry.oracle(q)
-	o.Mail = s.outbox.oracle(q)
+	o.Enroll, o.Mail = s.registry.oracle(q.Summary), s.outbox.oracle(q.Summary)
 	o.Enroll.Refused, o.Mail.Refused = counts[opEnroll].Refused, counts[opSend].Refused
 	if q.Log {
 		o.Log = s.outbox.history()
@@ -89,7 +84,7 @@ func (s *Sandbox) Enrolled(orderNumber string) int {
 	return len(s.registry.of(orderNumber))
 }
 
-func (l *registry) oracle(q Query) Enrollments {
+func (l *registry) oracle(summary bool) Enrollments {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e := Enrollments{Accepted: len(l.rows), Orders: len(l.last), TwiceCount: len(l.twice), Twice: map[string]int{},
@@ -101,22 +96,13 @@ func (l *registry) oracle(q Query) Enrollments {
 	for _, d := range l.deductions {
 		e.Deductions[txLabels[d.status]]++
 	}
-	if q.OrderNumber != "" {
-		if n := len(l.of(q.OrderNumber)); n > 0 {
-			e.ByOrder = map[string]int{q.OrderNumber: n}
-			if n > 1 {
-				e.Twice[q.OrderNumber] = n
-			}
-		}
-		return e
-	}
 	for order, n := range l.twice {
-		if q.Summary && len(e.Twice) == summaryTwice {
+		if summary && len(e.Twice) == summaryTwice {
 			break
 		}
 		e.Twice[order] = n
 	}
-	if !q.Summary {
+	if !summary {
 		e.ByOrder = make(map[string]int, len(l.last))
 		for order := range l.last {
 			e.ByOrder[order] = max(1, l.twice[order])
@@ -125,27 +111,25 @@ func (l *registry) oracle(q Query) Enrollments {
 	return e
 }
 
-func (o *outbox) oracle(q Query) Mail {
+func (o *outbox) oracle(summary bool) Mail {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	m := Mail{Accepted: len(o.messages), Lost: len(o.lost), Recipients: o.recipients, Distinct: len(o.seen),
 		Largest: o.largest, TwiceCount: o.twice, Twice: []Received{}}
-	if q.Recipient == "" && q.Summary && o.twice == 0 {
+	if summary && o.twice == 0 {
 		return m
 	}
 	all := []Received{}
 	for one, count := range o.seen {
-		if q.Recipient == "" || one.recipient == sameDomain(q.Recipient) {
-			all = append(all, Received{one.subject, one.recipient, count})
-		}
+		all = append(all, Received{one.subject, one.recipient, count})
 	}
 	slices.SortFunc(all, bySubject)
 	for _, r := range all {
-		if r.Count > 1 && (!q.Summary || q.Recipient != "" || len(m.Twice) < summaryTwice) {
+		if r.Count > 1 && (!summary || len(m.Twice) < summaryTwice) {
 			m.Twice = append(m.Twice, r)
 		}
 	}
-	if !q.Summary || q.Recipient != "" {
+	if !summary {
 		m.ByRecipient = all
 	}
 	return m

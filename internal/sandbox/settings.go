@@ -30,7 +30,6 @@ type Settings struct {
 	LogDelay       Duration `json:"log_delay"`        // from acceptance to the first recipient's row
 	LogSpread      Duration `json:"log_spread"`       // over which a message's rows are spread
 	LogCap         int      `json:"log_cap"`          // maximum rows of a page, whatever limit asks for
-	StatusText     bool     `json:"status_text"`      // status is a JSON-encoded string
 	WrongTotalPage bool     `json:"wrong_total_page"` // total_page is one too many
 	TotalOff       int      `json:"total_off"`        // added to total_record
 	NoTotals       bool     `json:"no_totals"`        // total_record and total_page are left out
