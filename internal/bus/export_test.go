@@ -1,4 +1,19 @@
 package bus
 
+import (
+	"context"
+
+	"github.com/nats-io/nats.go"
+)
+
 // ReadAck is for tests.
 var ReadAck = readAck
+
+// SubjectAt, the subject of the message that anywhere finds at a sequence, is for tests.
+func SubjectAt(ctx context.Context, nc *nats.Conn, stream string, sequence uint64) (string, error) {
+	got, err := anywhere(ctx, nc, stream, map[string]any{"seq": sequence})
+	if err != nil || got == nil {
+		return "", noStream(stream, err)
+	}
+	return got.Subject, nil
+}

@@ -43,15 +43,6 @@ func Last(ctx context.Context, nc *nats.Conn, stream, filter string) (Message, b
 	return *got, true, nil
 }
 
-// SubjectAt is the subject of the message with a sequence; "" means that it is gone. ErrNoStream: nothing answers there.
-func SubjectAt(ctx context.Context, nc *nats.Conn, stream string, sequence uint64) (string, error) {
-	got, err := anywhere(ctx, nc, stream, map[string]any{"seq": sequence})
-	if err != nil || got == nil {
-		return "", noStream(stream, err)
-	}
-	return got.Subject, nil
-}
-
 func lastOf(filter string) map[string]any { return map[string]any{"last_by_subj": filter} }
 
 // anywhere asks any replica of a stream for one message and, if it has none, the leader; nil means that there is none.

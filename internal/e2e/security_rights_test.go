@@ -296,11 +296,11 @@ func TestOnlyAPollerSaysThatItLeads(t *testing.T) {
 		must(t, err)
 		must(t, nc.FlushTimeout(5*time.Second))
 	}
-	open := func() *sink.Deliveries {
+	open := func() *sink.Store {
 		nc, js := connectAs(t, n.URL, "log-poller")
 		p, err := bus.NewPublisher(nc)
 		must(t, err)
-		return sink.New(js, p, "/errand/test")
+		return sink.New(js, p, "/errand/test", sink.SendingLog)
 	}
 	leader, standby := open(), open()
 	leads := func(want bool) {

@@ -61,9 +61,9 @@ func (p *LogPoller) Run(ctx context.Context) error {
 	r.metrics.ofDeliveries()
 	r.metrics.ofPoller(&r.ready)
 
-	store := sink.New(r.js, r.publisher, "/errand/log-poller")
+	store := sink.New(r.js, r.publisher, "/errand/log-poller", sink.SendingLog)
 	store.ReadSince = &r.metrics.readSince
-	log := deliveries.New(deliveries.Config{Read: api.LogPage, Store: store, Requests: store,
+	log := deliveries.New(deliveries.Config{Read: api.LogPage, Store: store,
 		Recipients: p.Recipients, ReportAfter: p.ReportAfter,
 		Secrets: deliveries.Secrets{Known: secrets, Plain: warnOnce(r.log)}, Published: r.metrics.delivered,
 		Dropped: func(n int, since time.Time) {

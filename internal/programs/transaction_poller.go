@@ -60,20 +60,21 @@ func (p *TransactionPoller) Run(ctx context.Context) error {
 	r.metrics.ofTransactions()
 	r.metrics.ofPoller(&r.ready)
 
-	store := sink.NewTransactions(r.js, r.publisher, "/errand/transaction-poller")
+	events := bus.EventStore{Publisher: r.publisher, Source: "/errand/transaction-poller"}
+	store := sink.New(r.js, r.publisher, events.Source, sink.TransactionList)
 	store.ReadSince = &r.metrics.readSince
 	read := func(ctx context.Context, number int) (mandate.Page, error) {
 		return api.TransactionsPage(ctx, mandate.Filter{Limit: transactions.MaxPage}, number, nil)
 	}
-	times := &mandates.Times{Zone: zone, Client: api, Policy: p.policy(), Last: store.Last, Logger: r.log}
+	times := &mandates.Times{Zone: zone, Client: api, Policy: p.policy(), Last: events.Last, Logger: r.log}
 	r.ready.note(times.Differs)
-	list := transactions.New(transactions.Config{Read: read, Store: store, Enrollments: store, Times: times,
-		WithoutPayer: p.EventPayerData == "none", Published: r.metrics.transactions.published, Duplicate: r.duplicate, Last: store.Last})
+	list := transactions.New(transactions.Config{Read: read, Store: store, Times: times,
+		WithoutPayer: p.EventPayerData == "none", Published: r.metrics.transactions.published, Duplicate: r.duplicate, Last: events.Last})
 	s := &sweep.Sweeper[transactions.Record]{List: list, Sink: list, Policy: p.policy(), Logger: r.log, Lag: r.metrics.readThrough,
 		Leading: r.ready.leads,
 		Settings: sweep.Settings{Name: "mandate service (transactions)", Interval: p.Interval, Limit: perPage, Overlap: overlap,
 			RoundEvery: p.FullInterval, Recent: recent, Pace: p.Rate}}
-	lookUps := &transactions.LookUps{List: list, Upstream: api, Policy: p.policy(), Open: store.Open, Logger: r.log,
+	lookUps := &transactions.LookUps{List: list, Upstream: api, Policy: p.policy(), Open: events.Open, Logger: r.log,
 		Publish: s.Publish, Leads: s.Leads, ReadLately: s.ReadLately, LookedUp: r.metrics.transactions.lookedUp}
 	r.ready.addList(s.Fault, s.Upstream)
 	return r.work(ctx, p.ShutdownGrace, r.poll(s.Run),

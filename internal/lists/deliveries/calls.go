@@ -63,7 +63,7 @@ type request struct {
 	at         int64  // of its last event
 	opened     int64  // when it was started or reopened last
 	reported   int64  // when the last summary was stored
-	note       uint64 // hash of that one's NoteOf; 0 if there is none
+	summary    uint64 // hash of that one's id; 0 if there is none
 	id         uint32 // where it begins in ids
 	next       uint32 // see index
 	first      uint32 // its first batch in the generation, plus one; 0 if unknown

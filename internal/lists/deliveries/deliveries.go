@@ -28,25 +28,23 @@ import (
 	"sync/atomic"
 	"time"
 
+	"errand/internal/lists"
 	"errand/internal/lists/sweep"
 	"errand/pkg/clients/mail"
 	"errand/pkg/messages"
 )
 
-// Store stores events and lists those that were stored.
+// Store also stores what became of requests.
 type Store interface {
-	sweep.Leadership
-	// Learn yields the events that were stored, by any poller, since the last call; the first time all that are kept.
-	Learn(ctx context.Context) iter.Seq2[StoredEvent, error]
-	// Publish begins to store events: see sweep.Sink.
-	Publish(ctx context.Context, events []messages.Event) (wait func() (stored int, err error))
+	lists.Store // its Requests: the records of calls (mail.log.sent), then the events of requests
+	// Resolve stores mail.send.resolved over the event with a sequence. Another poller's before it is not an error.
+	Resolve(ctx context.Context, e messages.Event, over uint64) error
 }
 
-// Config is what a Log needs. Read, Store and Requests are required.
+// Config is what a Log needs. Read and Store are required.
 type Config struct {
 	Store
 	Read        func(ctx context.Context, page, limit int) (mail.LogPage, error)
-	Requests    Requests
 	Recipients  int           // maximum number of recipients to keep; 0 means no limit
 	ReportAfter time.Duration // when the summary of a request is final in any case
 	Secrets     Secrets
@@ -124,7 +122,7 @@ func (l *Log) Learn(ctx context.Context) iter.Seq2[sweep.Stored, error] {
 				yield(sweep.Stored{}, fmt.Errorf("deliveries: learn published events: %w", err))
 				return
 			}
-			if e.Note != "" && !l.note(e) && !again { // of a standby it may be about a call that was made since
+			if !l.note(e) && !again { // of a standby it may be about a call that was made since
 				if err := l.update(ctx); err != nil {
 					yield(sweep.Stored{}, err)
 					return
@@ -132,8 +130,8 @@ func (l *Log) Learn(ctx context.Context) iter.Seq2[sweep.Stored, error] {
 				again = true
 				l.note(e)
 			}
-			open := e.State == messages.Deferred || e.State == messages.Unknown
-			if e.ID != (sweep.ID{}) && !yield(sweep.Stored{ID: e.ID, At: e.At, Open: open}, nil) {
+			open := e.Subject.State == messages.Deferred || e.Subject.State == messages.Unknown
+			if id, isRow := sweep.ParseID(e.ID); isRow && !yield(sweep.Stored{ID: id, At: e.At, Open: open}, nil) {
 				return
 			}
 		}
@@ -180,7 +178,7 @@ func (l *Log) store(ctx context.Context, events []messages.Event) (wait func() (
 	return func() (int, error) {
 		stored, err := acknowledged()
 		for _, e := range events[:stored] {
-			l.note(storedEvent(e, time.Now()))
+			l.note(lists.StoredAt(e, time.Now()))
 		}
 		return stored, err
 	}

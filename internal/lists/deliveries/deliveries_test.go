@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"errand/internal/history"
+	"errand/internal/lists"
 	"errand/internal/lists/sweep"
 	"errand/internal/sandbox/devkit/inshort"
 	"errand/pkg/clients/mail"
@@ -116,13 +118,13 @@ func TestMemoryIsWhatIsSaid(t *testing.T) {
 		if inshort.Asked(t) {
 			c.requests, c.most = c.requests/10, c.most+40 // slices that grow
 		}
-		record := func(op messages.Operation, state messages.State, id string, body messages.Body) Record {
+		record := func(op messages.Operation, state messages.State, id string, body messages.Body) history.Entry {
 			e := messages.Event{Operation: op, State: state, ID: id, Body: body}
 			data, err := e.Encode()
 			if err != nil {
 				t.Fatal(err)
 			}
-			return Record{Subject: e.Subject(), Body: data, Sequence: 1}
+			return history.Entry{Subject: e.Subject(), Body: data, Sequence: 1}
 		}
 		before := heap()
 		l := New(Config{ReportAfter: time.Hour})
@@ -142,7 +144,7 @@ func TestMemoryIsWhatIsSaid(t *testing.T) {
 			l.note(learnedEvent(id, "1.0", messages.Delivered))
 			summary := messages.Event{Operation: messages.Delivery, State: messages.Summary, ID: id,
 				Body: &messages.SummaryBody{Common: common, Recipients: 1, Accepted: 1, Delivered: 1, Final: true}}
-			l.note(storedEvent(summary, time.Now()))
+			l.note(lists.StoredAt(summary, time.Now()))
 		}
 		for range l.summaries(time.Now(), time.Now()) {
 			t.Error("a summary is due")

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"errand/internal/lists"
 	"errand/internal/lists/sweep"
 	"errand/pkg/clients/mail"
 	"errand/pkg/messages"
@@ -64,6 +65,6 @@ func FuzzNote(f *testing.F) {
 		}
 		l := New(Config{})
 		l.calls.add(call{request: "r", batch: 1}, []messages.Key{1})
-		l.note(StoredEvent{State: messages.Delivered, Request: "r", Note: text})
+		l.note(lists.Stored{Subject: messages.Subject{State: messages.Delivered, ID: "r"}, ID: strings.Repeat("0f", 16), Recipient: text})
 	})
 }

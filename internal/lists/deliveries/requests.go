@@ -4,29 +4,12 @@ import (
 	"context"
 	"fmt"
 	"hash/maphash"
-	"iter"
 	"slices"
 	"time"
 
+	"errand/internal/history"
 	"errand/pkg/messages"
 )
-
-// Requests is where the mail consumer publishes events about its requests and calls.
-type Requests interface {
-	// Requests yields the records of calls (mail.log.sent) and then the events of requests, each in order: those stored
-	// since a time that it has not yielded before, or all again after sweep.ErrReset. It yields everything that was stored
-	// before it is called, and each outcome after the record of its call.
-	Requests(ctx context.Context, since time.Time) iter.Seq2[Record, error]
-	// Resolve stores mail.send.resolved over the event with a sequence. Another poller's before it is not an error.
-	Resolve(ctx context.Context, e messages.Event, over uint64) error
-}
-
-// Record is one event of the mail consumer.
-type Record struct {
-	Subject  string
-	Sequence uint64
-	Body     []byte
-}
 
 // window is how long after its call a row can appear or change and still be matched.
 func (l *Log) window() time.Duration { return max(l.ReportAfter, 5*24*time.Hour) + 24*time.Hour }
@@ -46,7 +29,7 @@ func (l *Log) update(ctx context.Context) error {
 		}
 	}
 	now := time.Now()
-	for record, err := range l.Requests.Requests(ctx, l.since) {
+	for record, err := range l.Store.Requests(ctx, l.since) {
 		if err != nil {
 			return fmt.Errorf("deliveries: read requests: %w", err)
 		}
@@ -70,7 +53,7 @@ type fact struct {
 }
 
 // take records an event of the mail consumer. Without an unreadable one a match can be less certain, but not wrong.
-func (l *Log) take(record Record) {
+func (l *Log) take(record history.Entry) {
 	subject := messages.ParseSubject(record.Subject)
 	op, state, id := subject.Operation, subject.State, subject.ID
 	switch isBatch := subject.Batch > 0; {

@@ -2,12 +2,13 @@ package deliveries
 
 import (
 	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
-	"errand/internal/lists/sweep"
+	"errand/internal/lists"
 	"errand/pkg/clients/mail"
 	"errand/pkg/messages"
 )
@@ -41,9 +42,9 @@ func (s *scenario) update(l *Log) {
 }
 
 // learnedEvent is a recipient's state, as another poller published it.
-func learnedEvent(id, place string, state messages.State) StoredEvent {
+func learnedEvent(id, place string, state messages.State) lists.Stored {
 	sum := sha256.Sum256([]byte(id + " " + place))
-	return StoredEvent{ID: sweep.ID(sum[:16]), State: state, Request: id, Note: place, At: time.Now()}
+	return lists.Stored{ID: hex.EncodeToString(sum[:16]), Subject: messages.Subject{State: state, ID: id}, Recipient: place, At: time.Now()}
 }
 
 // resolution is what would be published about a request if the log were read up to a time.
@@ -62,7 +63,7 @@ func counted(l *Log, id string) (text string) {
 			if b := e.Body.(*messages.SummaryBody); e.ID == id {
 				text = fmt.Sprintf("%d of %d: %d delivered, %d queued, final %t", b.Accepted, b.Recipients, b.Delivered, b.Queued, b.Final)
 			}
-			l.note(storedEvent(e, time.Now()))
+			l.note(lists.StoredAt(e, time.Now()))
 		}
 	}
 	return text

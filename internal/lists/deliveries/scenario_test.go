@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"errand/internal/history"
+	"errand/internal/lists"
 	"errand/internal/lists/sweep"
 	"errand/pkg/clients/mail"
 	"errand/pkg/messages"
@@ -17,15 +19,10 @@ import (
 
 // mailConsumer holds the events of the mail consumer about its requests and calls.
 type mailConsumer struct {
-	sent      []timedRecord
-	outcomes  []timedRecord
+	sent      []history.Entry
+	outcomes  []history.Entry
 	resolved  []*messages.SendResolved
 	resolving int // sequence of the event that was resolved last
-}
-
-type timedRecord struct {
-	Record
-	at time.Time
 }
 
 func (o *mailConsumer) put(op messages.Operation, state messages.State, id string, body messages.Body) {
@@ -38,24 +35,24 @@ func (o *mailConsumer) put(op messages.Operation, state messages.State, id strin
 	if op == messages.Log {
 		list = &o.sent
 	}
-	*list = append(*list, timedRecord{Record{Subject: e.Subject(), Sequence: uint64(len(*list) + 1), Body: data}, time.Now()})
+	*list = append(*list, history.Entry{Subject: e.Subject(), Sequence: uint64(len(*list) + 1), At: time.Now(), Body: data})
 }
 
 // mailConsumerReader is how far one poller has read them.
 type mailConsumerReader struct {
 	*mailConsumer
-	calls, events int
+	callsRead, eventsRead int
 }
 
-func (r *mailConsumerReader) Requests(_ context.Context, since time.Time) iter.Seq2[Record, error] {
-	return func(yield func(Record, error) bool) {
-		for ; r.calls < len(r.sent); r.calls++ {
-			if f := r.sent[r.calls]; !f.at.Before(since) && !yield(f.Record, nil) {
+func (r *mailConsumerReader) Requests(_ context.Context, since time.Time) iter.Seq2[history.Entry, error] {
+	return func(yield func(history.Entry, error) bool) {
+		for ; r.callsRead < len(r.sent); r.callsRead++ {
+			if f := r.sent[r.callsRead]; !f.At.Before(since) && !yield(f, nil) {
 				return
 			}
 		}
-		for ; r.events < len(r.outcomes); r.events++ {
-			if f := r.outcomes[r.events]; !f.at.Before(since) && !yield(f.Record, nil) {
+		for ; r.eventsRead < len(r.outcomes); r.eventsRead++ {
+			if f := r.outcomes[r.eventsRead]; !f.At.Before(since) && !yield(f, nil) {
 				return
 			}
 		}
@@ -78,6 +75,7 @@ type stored struct {
 // store is a stream of events in memory, as one poller sees it.
 type store struct {
 	*scenario
+	*mailConsumerReader
 	next        int
 	sizes       []int  // of what was published at once
 	beforeLearn func() // runs once, before anything is learned
@@ -88,15 +86,15 @@ func (*store) Lead(context.Context) error        { return nil }
 func (*store) Led(context.Context) (bool, error) { return false, nil }
 func (*store) Resign()                           {}
 
-func (d *store) Learn(context.Context) iter.Seq2[StoredEvent, error] {
-	return func(yield func(StoredEvent, error) bool) {
+func (d *store) Learn(context.Context) iter.Seq2[lists.Stored, error] {
+	return func(yield func(lists.Stored, error) bool) {
 		if d.beforeLearn != nil {
 			d.beforeLearn()
 			d.beforeLearn = nil
 		}
 		for ; d.next < len(d.events); d.next++ {
 			e := d.events[d.next]
-			if !yield(storedEvent(e.Event, e.at), nil) {
+			if !yield(lists.StoredAt(e.Event, e.at), nil) {
 				return
 			}
 		}
@@ -181,7 +179,7 @@ func inScenario(t *testing.T, f func(s *scenario)) {
 // restart replaces the poller by a new process.
 func (s *scenario) restart() {
 	c := s.config
-	c.Store, c.Requests = &store{scenario: s}, &mailConsumerReader{mailConsumer: s.consumer}
+	c.Store = &store{scenario: s, mailConsumerReader: &mailConsumerReader{mailConsumer: s.consumer}}
 	s.log, s.known = New(c), nil
 }
 

@@ -68,13 +68,13 @@ func TestPollersThatRaceInAClusterNeverStoreAnEventTwice(t *testing.T) {
 // reading is what a poller was given by Requests so far, by subject and sequence: one
 // whose acknowledgement is lost is stored again, since the duplicate window is short.
 type reading struct {
-	*sink.Deliveries
+	*sink.Store
 	given map[string]map[uint64]int
 	early []string // outcomes that came before the record of their call
 }
 
 func readingOf(t *testing.T, nc *nats.Conn) *reading {
-	return &reading{Deliveries: newSink(t, nc), given: map[string]map[uint64]int{}}
+	return &reading{Store: newSink(t, nc), given: map[string]map[uint64]int{}}
 }
 
 // read takes what is new; while there is no leader it tries again.

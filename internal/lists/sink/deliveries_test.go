@@ -22,6 +22,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/bus"
+	"errand/internal/lists"
 	"errand/internal/lists/sink"
 	"errand/internal/lists/sweep"
 	"errand/internal/sandbox/devkit/devtest"
@@ -29,7 +30,7 @@ import (
 )
 
 // newSink opens a sink of its own over nc.
-func newSink(t testing.TB, nc *nats.Conn) *sink.Deliveries {
+func newSink(t testing.TB, nc *nats.Conn) *sink.Store {
 	t.Helper()
 	js, err := jetstream.New(nc)
 	if err != nil {
@@ -39,7 +40,7 @@ func newSink(t testing.TB, nc *nats.Conn) *sink.Deliveries {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := sink.New(js, p, "/errand/test")
+	d := sink.New(js, p, "/errand/test", sink.SendingLog)
 	return d
 }
 
@@ -66,7 +67,7 @@ func rows(from, to int) (events []messages.Event) {
 	return events
 }
 
-func learn(t testing.TB, d *sink.Deliveries) map[sweep.ID]int {
+func learn(t testing.TB, d *sink.Store) map[sweep.ID]int {
 	t.Helper()
 	ids := map[sweep.ID]int{}
 	if err := count(ids, d); err != nil {
@@ -76,7 +77,7 @@ func learn(t testing.TB, d *sink.Deliveries) map[sweep.ID]int {
 }
 
 // count adds what d learns, once it leads, to ids.
-func count(ids map[sweep.ID]int, d *sink.Deliveries) error {
+func count(ids map[sweep.ID]int, d *sink.Store) error {
 	if err := lead(d); err != nil {
 		return err
 	}
@@ -84,7 +85,7 @@ func count(ids map[sweep.ID]int, d *sink.Deliveries) error {
 }
 
 // lead takes the leadership, also from one that took it from d.
-func lead(d *sink.Deliveries) error {
+func lead(d *sink.Store) error {
 	err := d.Lead(context.Background())
 	if errors.Is(err, sweep.ErrLed) {
 		err = d.Lead(context.Background())
@@ -93,22 +94,24 @@ func lead(d *sink.Deliveries) error {
 }
 
 // follow adds what d learns to ids.
-func follow(ids map[sweep.ID]int, d *sink.Deliveries) error {
+func follow(ids map[sweep.ID]int, d *sink.Store) error {
 	for told, err := range d.Learn(context.Background()) {
 		if err != nil {
 			return err
 		}
-		ids[told.ID]++
+		if id, isRow := sweep.ParseID(told.ID); isRow {
+			ids[id]++
+		}
 	}
 	return nil
 }
 
 // publish stores events and waits for that.
-func publish(d *sink.Deliveries, events []messages.Event) (int, error) {
+func publish(d *sink.Store, events []messages.Event) (int, error) {
 	return d.Publish(context.Background(), events)()
 }
 
-func store(t testing.TB, d *sink.Deliveries, events []messages.Event) {
+func store(t testing.TB, d *sink.Store, events []messages.Event) {
 	t.Helper()
 	if n, err := publish(d, events); err != nil || n != len(events) {
 		t.Fatalf("Publish of %d events: %d, %v", len(events), n, err)
@@ -134,6 +137,33 @@ func TestWhatWasPublishedIsLearnedByTheNextPoller(t *testing.T) {
 	store(t, next, rows(2500, 2501))
 	if got := learn(t, next); len(got) != 1 || got[idOf(2500)] != 1 {
 		t.Errorf("the second time %d ids were learned, want the one since", len(got))
+	}
+}
+
+// What a poller learns of an event is what the one that stored it knows: rows and summaries are not published again.
+func TestEveryEventOfADeliveryIsLearned(t *testing.T) {
+	_, nc := devtest.Provisioned(t)
+	d := newSink(t, nc)
+	learn(t, d)
+	row := delivered(1)
+	row.ID, row.Body.(*messages.DeliveryBody).Recipient = "m1", "1.2"
+	summary := messages.Event{Operation: messages.Delivery, State: messages.Summary, ID: "m1", Body: &messages.SummaryBody{
+		Common: messages.Common{At: messages.Time{Time: time.Now()}}, Recipients: 1, Accepted: 1, Delivered: 1, Final: true}}
+	store(t, d, []messages.Event{row, delivered(2), summary})
+	if err := d.Mark(t.Context(), sweep.Mark{At: time.Now()}); err != nil {
+		t.Fatal(err)
+	}
+	var got []lists.Stored
+	for e, err := range newSink(t, nc).Learn(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.At = time.Time{}
+		got = append(got, e)
+	}
+	want := []lists.Stored{lists.StoredAt(row, time.Time{}), lists.StoredAt(delivered(2), time.Time{}), lists.StoredAt(summary, time.Time{})}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("learned (-want +got):\n%s", diff)
 	}
 }
 
@@ -221,7 +251,7 @@ func race(t *testing.T, conns []*nats.Conn, sweepers, rows, page int) map[string
 
 // storeMissing stores those of rows that seen has not, as a sweeper does: three pages are under way, and after an error
 // it learns and begins again with what is missing. It gives how many events it is certain to have stored.
-func storeMissing(d *sink.Deliveries, seen map[sweep.ID]int, rows []int, page int) (stored int, err error) {
+func storeMissing(d *sink.Store, seen map[sweep.ID]int, rows []int, page int) (stored int, err error) {
 	for {
 		n, err := storeOnce(d, seen, rows, page)
 		stored += n
@@ -240,7 +270,7 @@ func storeMissing(d *sink.Deliveries, seen map[sweep.ID]int, rows []int, page in
 }
 
 // storeOnce stores those of rows that seen has not up to the first error.
-func storeOnce(d *sink.Deliveries, seen map[sweep.ID]int, rows []int, page int) (stored int, first error) {
+func storeOnce(d *sink.Store, seen map[sweep.ID]int, rows []int, page int) (stored int, first error) {
 	type underWay struct {
 		events []messages.Event
 		wait   func() (int, error)

@@ -18,7 +18,7 @@ import (
 )
 
 // underWay begins to store three pages of what seen has not.
-func underWay(d *sink.Deliveries, seen map[sweep.ID]int, all, page int) (pages [][]messages.Event, waits []func() (int, error)) {
+func underWay(d *sink.Store, seen map[sweep.ID]int, all, page int) (pages [][]messages.Event, waits []func() (int, error)) {
 	var events []messages.Event
 	for row := range all {
 		if seen[idOf(row)] == 0 && len(events) < inFlight*page {
@@ -45,7 +45,7 @@ func TestPagesUnderWayAreStoredOnceWhoeverHasTheLeadership(t *testing.T) {
 	}
 	t.Cleanup(other.Close)
 	const all, page = 5000, 30
-	sinks, seen := []*sink.Deliveries{newSink(t, nc), newSink(t, other)}, []map[sweep.ID]int{{}, {}}
+	sinks, seen := []*sink.Store{newSink(t, nc), newSink(t, other)}, []map[sweep.ID]int{{}, {}}
 	certain, lost := map[string]int{}, 0
 	learn := func(i int) {
 		if err := count(seen[i], sinks[i]); err != nil {

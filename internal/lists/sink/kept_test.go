@@ -102,7 +102,7 @@ func TestKeptOfNoStreamIsAnError(t *testing.T) {
 	}
 }
 
-func keptIs(t *testing.T, d *sink.Deliveries, what string, want time.Time) {
+func keptIs(t *testing.T, d *sink.Store, what string, want time.Time) {
 	t.Helper()
 	if got, err := d.Kept(t.Context()); err != nil || !got.Truncate(time.Millisecond).Equal(want.Truncate(time.Millisecond)) {
 		t.Errorf("Kept %s = %v, %v, want %v", what, got, err, want)
@@ -110,7 +110,7 @@ func keptIs(t *testing.T, d *sink.Deliveries, what string, want time.Time) {
 }
 
 // keptSince allows for the time that Kept takes.
-func keptSince(t *testing.T, d *sink.Deliveries, what string, ago time.Duration) {
+func keptSince(t *testing.T, d *sink.Store, what string, ago time.Duration) {
 	t.Helper()
 	began := time.Now()
 	got, err := d.Kept(t.Context())

@@ -54,7 +54,8 @@ func (s *Store) leads(turn uint64) (err error) {
 	s.led = true
 	if s.answers == nil {
 		nc := s.js.Conn()
-		if s.answers, err = nc.Subscribe(s.leader(), func(m *nats.Msg) { _ = m.Respond(s.answer()) }); err == nil {
+		answer := func(m *nats.Msg) { _ = m.Respond(strconv.AppendInt(nil, s.ReadSince.Load(), 10)) }
+		if s.answers, err = nc.Subscribe(s.leader(), answer); err == nil {
 			err = nc.FlushTimeout(retry.Answer)
 		}
 		if err != nil {
@@ -66,22 +67,6 @@ func (s *Store) leads(turn uint64) (err error) {
 	}
 	s.turn, s.highest = turn, &turn
 	return nil
-}
-
-// answer is when this leader last read the list.
-func (s *Store) answer() []byte {
-	if s.ReadSince == nil {
-		return nil
-	}
-	return strconv.AppendInt(nil, s.ReadSince.Load(), 10)
-}
-
-// answered notes when the leader last read the list.
-func (s *Store) answered(answer []byte) {
-	read, err := strconv.ParseInt(string(answer), 10, 64)
-	if err == nil && s.ReadSince != nil && read > s.ReadSince.Load() {
-		s.ReadSince.Store(read)
-	}
 }
 
 // lastTurn returns the sequence of the last turn. If that is another poller's and this one led, it has lost the leadership.
@@ -112,7 +97,9 @@ func (s *Store) Led(ctx context.Context) (led bool, err error) {
 		switch {
 		case err == nil:
 			s.turn, s.token, s.led = 0, 0, false
-			s.answered(answer.Data)
+			if read, err := strconv.ParseInt(string(answer.Data), 10, 64); err == nil && read > s.ReadSince.Load() {
+				s.ReadSince.Store(read)
+			}
 			return true, nil
 		case errors.Is(err, nats.ErrNoResponders):
 			return false, nil

@@ -33,7 +33,7 @@ func turns(t *testing.T, nc *nats.Conn) uint64 {
 }
 
 // ledIs fails unless d is answered so about a leader, in time.
-func ledIs(t *testing.T, d *sink.Deliveries, want bool, most time.Duration) {
+func ledIs(t *testing.T, d *sink.Store, want bool, most time.Duration) {
 	t.Helper()
 	began := time.Now()
 	if led, err := d.Led(t.Context()); led != want || err != nil {
@@ -217,11 +217,8 @@ func TestOneThatResignedFollowsTheNext(t *testing.T) {
 	ledIs(t, first, true, time.Second)
 	all := map[sweep.ID]int{}
 	for range 2 {
-		for e, err := range first.Learn(t.Context()) {
-			if err != nil {
-				t.Fatal(err)
-			}
-			all[e.ID]++
+		if err := follow(all, first); err != nil {
+			t.Fatal(err)
 		}
 	}
 	if len(all) < 6 {

@@ -13,7 +13,7 @@ import (
 )
 
 // requestsOf counts what Requests gives that it did not give before.
-func requestsOf(t *testing.T, d *sink.Deliveries) (n int) {
+func requestsOf(t *testing.T, d *sink.Store) (n int) {
 	t.Helper()
 	for _, err := range d.Requests(t.Context(), time.Time{}) {
 		if err != nil {

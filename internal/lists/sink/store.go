@@ -4,11 +4,8 @@
 //	Publish ─► store events, each fenced on that leadership, several pages at once
 //	Kept ─► since when the stream has everything that was published
 //
-// Store is for any list; Deliveries, of the sending log, also reads the records of calls and the outcomes of requests.
-//
-//	store.go   Learn, Kept, Mark        write.go   Publish, alone or in atomic batches
-//	lead.go    who leads                replay.go  reading a stream once
-//	deliveries.go, transactions.go      what the two lists add
+//	store.go   the two lists, Kept, Mark       write.go   Publish, alone or in atomic batches
+//	lead.go    who leads                       read.go    Learn and Requests: reading a stream once
 //
 // Whether NATS stored an event is decided in bus (bus.Writes); what an error of Publish means, in settle.
 package sink
@@ -19,7 +16,6 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"fmt"
-	"iter"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -33,10 +29,32 @@ import (
 	"errand/pkg/messages"
 )
 
+// List says what a store keeps, and what it reads.
+type List struct {
+	Operation messages.Operation // of the watermarks; its stream has all the events
+	Events    []string           // subjects of the events
+	Requests  []Source           // events about requests, in the order in which they are read
+}
+
+// Source is some of the events in an operation's stream.
+type Source struct {
+	Operation messages.Operation
+	Filters   []string
+}
+
+// The lists.
+var (
+	SendingLog = List{messages.Log, []string{messages.Delivery.Subject("*", "*")}, []Source{
+		{messages.Log, []string{messages.Log.Subject(messages.Sent, ">")}},
+		{messages.Send, []string{"mail.>"}}}}
+	TransactionList = List{messages.Transactions, []string{messages.Application.Subject("*", "*"), messages.Deduction.Subject("*", "*")},
+		[]Source{{messages.Enroll, []string{messages.Enroll.Subject(messages.Started, "*"), messages.Enroll.Subject(messages.Failed, "*"),
+			messages.Enroll.Subject(messages.Resolved, "*")}}}}
+)
+
 // Store keeps the events of one list, for one sweeper and its goroutine.
 type Store struct {
-	operation messages.Operation // of the list's watermarks; its stream has all the events
-	filters   []string           // subjects of the events that are learned
+	operation messages.Operation // of the watermarks
 	js        jetstream.JetStream
 	events    bus.EventStore
 	stream    string
@@ -56,31 +74,26 @@ type Store struct {
 	led     bool               // it has led, and no other poller was seen to have taken the leadership since
 	answers *nats.Subscription // to standbys; nil of one, and of one that resigned
 
-	// ReadSince, if set, is when the last complete sweep began, in nanoseconds since 1970; 0 before the first. A leader answers
-	// standbys with it, and these note it, so that one of them knows how far the list was read when the leader is gone.
+	// ReadSince is when the last complete sweep began, in nanoseconds since 1970; 0 before the first. A leader answers standbys
+	// with it, and these note it, so that one of them knows how far the list was read when the leader is gone.
 	ReadSince *atomic.Int64
 
-	highest   *uint64 // sequence of our messages that is known to be stored
-	atomic    bool    // the stream has replicas: events are stored in atomic batches
-	published reader
-	readers   []*reader // whose messages are read again with those of this stream
+	highest   *uint64   // sequence of our messages that is known to be stored
+	atomic    bool      // the stream has replicas: events are stored in atomic batches
+	published reader    // of the list's events
+	requests  []*reader // of its sources
 	made      time.Time // when the stream was, as far as is known
 }
 
-// Stored is what the headers of a stored event say.
-type Stored struct {
-	Subject string
-	At      time.Time // when it was stored
-	ID      string    // ce-id
-	Note    string    // Errand-Recipient
-}
-
-func open(js jetstream.JetStream, p *bus.Publisher, source string, op messages.Operation, filters ...string) *Store {
-	s := &Store{operation: op, filters: filters, turns: string(op) + ".turn", js: js, stream: bus.EventsOf(op), highest: new(uint64),
-		events: bus.EventStore{Publisher: p, Source: source}, writer: rand.Text()[:13],
-		encoder:   encoder{source: source, limit: js.Conn().MaxPayload, message: nats.Msg{Header: nats.Header{}}},
-		published: reader{stream: bus.EventsOf(op)}}
-	s.readers = []*reader{&s.published}
+// New makes a store over the connection that js and p share; source is the ce-source of the events.
+func New(js jetstream.JetStream, p *bus.Publisher, source string, of List) *Store {
+	s := &Store{operation: of.Operation, turns: string(of.Operation) + ".turn", js: js, stream: bus.EventsOf(of.Operation),
+		events: bus.EventStore{Publisher: p, Source: source}, writer: rand.Text()[:13], ReadSince: new(atomic.Int64), highest: new(uint64),
+		encoder: encoder{source: source, limit: js.Conn().MaxPayload, message: nats.Msg{Header: nats.Header{}}}}
+	s.published = reader{Source: Source{of.Operation, append(slices.Clone(of.Events), s.turns)}}
+	for _, source := range of.Requests {
+		s.requests = append(s.requests, &reader{Source: source})
+	}
 	return s
 }
 
@@ -129,27 +142,11 @@ func (s *Store) info(ctx context.Context) (*jetstream.StreamInfo, error) {
 	return stream.CachedInfo(), nil
 }
 
-// learn returns what parse makes of the headers of the events in the stream, each only once: see sweep.Sink. It must not be
-// called before all waits have ended. sweep.ErrReset: the stream lost some of what it had.
-func learn[T any](ctx context.Context, s *Store, parse func(Stored) (T, bool)) iter.Seq2[T, error] {
-	return func(yield func(T, error) bool) {
-		complete, err := s.replay(ctx, func(stored Stored) bool {
-			e, ok := parse(stored)
-			return !ok || yield(e, nil)
-		})
-		if err != nil {
-			yield(*new(T), fmt.Errorf("sink: read what was published: %w", err))
-		} else if complete {
-			s.token = s.turn
-		}
-	}
-}
-
 // reset lets everything be read again, since some of it may be gone, and returns the error that says so.
 func (s *Store) reset() error {
 	s.turn, s.token = 0, 0
 	s.highest = new(uint64) // what is under way still raises the other one
-	for _, r := range s.readers {
+	for _, r := range append(s.requests, &s.published) {
 		r.next = 0
 	}
 	return fmt.Errorf("sink: %s: %w", s.stream, sweep.ErrReset)

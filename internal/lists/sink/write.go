@@ -12,7 +12,7 @@ import (
 
 	"errand/internal/bus"
 	"errand/internal/failpoint"
-	"errand/internal/lists/deliveries"
+	"errand/internal/lists"
 	"errand/internal/lists/sweep"
 	"errand/internal/retry"
 	"errand/pkg/messages"
@@ -102,7 +102,7 @@ func (s *Store) settle(err error) error {
 const (
 	roomForHeaders = 4 << 10            // more than an event's headers take
 	eventID        = "ce-id"            // the header by which a state is recognized
-	recipient      = "Errand-Recipient" // the header that says which recipient an event is about: see deliveries.StoredEvent
+	recipient      = "Errand-Recipient" // the header that says which recipient an event is about
 )
 
 // errUnencodable means that an event can never be published.
@@ -117,8 +117,8 @@ type encoder struct {
 
 // encode makes the message of an event, valid until the next call. The fence keeps it single without a Nats-Msg-Id.
 func (c *encoder) encode(e messages.Event) (*nats.Msg, error) {
-	id, note := identify(e)
-	if id == "" {
+	stored := lists.StoredAt(e, time.Time{})
+	if stored.ID == "" {
 		return nil, fmt.Errorf("%w: %s is not an event of a list", errUnencodable, e.Type())
 	}
 	body, err := e.Encode()
@@ -131,25 +131,9 @@ func (c *encoder) encode(e messages.Event) (*nats.Msg, error) {
 	m := &c.message
 	clear(m.Header)
 	m.Subject, m.Reply, m.Data = e.Subject(), "", body
-	e.Headers(m.Header, c.source, id)
-	if note != "" {
-		m.Header[recipient] = []string{note}
+	e.Headers(m.Header, c.source, stored.ID)
+	if stored.Recipient != "" {
+		m.Header[recipient] = []string{stored.Recipient}
 	}
 	return m, nil
-}
-
-// identify returns the ce-id of an event, "" for one that is not of a list, and its header Errand-Recipient. Learn
-// recognizes a row by its ce-id.
-func identify(e messages.Event) (id, note string) {
-	switch b := e.Body.(type) {
-	case *messages.DeliveryBody:
-		return b.EventID, b.Recipient
-	case *messages.TransactionBody:
-		return b.EventID, ""
-	case *messages.SummaryBody:
-		return deliveries.NoteOf(e), ""
-	case *messages.Watermark:
-		return fmt.Sprintf("%s.%d.%d", e.Type(), b.CompleteThrough.UnixMilli(), b.At.UnixMilli()), ""
-	}
-	return "", ""
 }

@@ -37,7 +37,7 @@ func TestASecondApplicationOfARequestIsReportedOnce(t *testing.T) {
 		var stored history.Entry
 		e := &enrollments{}
 		e.start("r1", "DD1")
-		config := Config{Enrollments: e, Times: local, WithoutPayer: c.withoutPayer, Duplicate: func(id string) { got = append(got, id) },
+		config := Config{Store: e, Times: local, WithoutPayer: c.withoutPayer, Duplicate: func(id string) { got = append(got, id) },
 			Last: func(context.Context, messages.Operation, string) (history.Entry, error) { return stored, nil }}
 		l := New(config)
 		for _, records := range c.records {

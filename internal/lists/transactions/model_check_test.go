@@ -97,17 +97,24 @@ func (m *model) judge(e messages.Event) {
 	gone := t.request != "" // the record's request has no event left
 	kept, _ := m.stream.After(0)
 	for _, s := range kept {
-		gone = gone && (s.Other == nil || s.Other.Request != t.request)
-		if s.Other == nil || s.Other.Order != order {
+		subject, body := messages.ParseSubject(s.Subject), messages.EnrollResolved{}
+		if subject.Operation != messages.Enroll || messages.DecodeEvent(s.Body, &body) != nil {
+			continue
+		}
+		gone = gone && subject.ID != t.request
+		if body.OrderNumber != order {
 			continue
 		}
 		if s.At.Equal(time.Now()) { // it may have come since the match
 			return
 		}
-		if _, there := requests[s.Other.Request]; s.Other.Failed {
-			delete(requests, s.Other.Request)
+		if m.stream.Age > 0 && s.At.Before(m.kept()) { // it is being forgotten
+			return
+		}
+		if _, there := requests[subject.ID]; subject.State == messages.Failed {
+			delete(requests, subject.ID)
 		} else if !there {
-			requests[s.Other.Request] = s.At
+			requests[subject.ID] = s.At
 		}
 	}
 	want := messages.MatchAmbiguous

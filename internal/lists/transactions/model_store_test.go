@@ -2,19 +2,16 @@ package transactions
 
 import (
 	"context"
-	"encoding/hex"
-	"iter"
 	"sync"
 	"time"
 
-	"errand/internal/lists/sink/sinktest"
-	"errand/internal/lists/sweep"
+	"errand/internal/sim/sinktest"
 	"errand/pkg/messages"
 )
 
 // stream has the events of enrollments and of the list, and keeps them for a while.
 type stream struct {
-	sinktest.Stream[Candidate]
+	sinktest.Stream
 	mu        sync.Mutex           // guards the service too
 	matched   func(messages.Event) // called when an event is about to be stored
 	published func(messages.Event) // called when it is
@@ -22,92 +19,30 @@ type stream struct {
 
 // poller is the stream as one process sees it.
 type poller struct {
-	sinktest.Poller[Candidate]
+	sinktest.Poller
 	matched func(messages.Event)
-	read    uint64
 }
 
 // poller stores as many events before it is killed; a negative number: all.
 func (s *stream) poller(left int, kill func()) *poller {
-	return &poller{Poller: sinktest.Poller[Candidate]{Stream: &s.Stream, Mu: &s.mu, Left: left, Kill: kill, Stored: s.published},
-		matched: s.matched}
+	return &poller{sinktest.Poller{Stream: &s.Stream, Sources: []*sinktest.Stream{&s.Stream}, Mu: &s.mu, Left: left, Kill: kill,
+		Acks: 5 * time.Millisecond, Stored: s.published}, s.matched}
 }
 
-func (p *poller) Lead(ctx context.Context) error {
-	time.Sleep(5 * time.Millisecond)
-	return p.Poller.Lead(ctx)
-}
-
-func (p *poller) Learn(context.Context) iter.Seq2[sweep.Stored, error] {
-	return func(yield func(sweep.Stored, error) bool) {
-		for _, m := range p.News() {
-			if !yield(sweep.Stored{ID: idOf(*m.Event), At: m.At}, nil) {
-				return
-			}
-		}
-	}
-}
-
-// Publish stores events while the caller goes on, each on condition that p leads.
-func (p *poller) Publish(_ context.Context, events []messages.Event) func() (int, error) {
-	n, done := 0, make(chan error, 1)
+func (p *poller) Publish(ctx context.Context, events []messages.Event) func() (int, error) {
+	p.Mu.Lock()
 	for _, e := range events {
-		p.Mu.Lock()
 		p.matched(e)
-		p.Mu.Unlock()
 	}
-	go func() {
-		for _, e := range events {
-			time.Sleep(time.Millisecond) // others may write in between
-			if _, err := p.Store(e); err != nil {
-				done <- err
-				return
-			}
-			n++
-		}
-		done <- nil
-	}()
-	return func() (int, error) { err := <-done; return n, err }
+	p.Mu.Unlock()
+	return p.Poller.Publish(ctx, events)
 }
 
-func (p *poller) Candidates(context.Context) iter.Seq2[Candidate, error] {
-	return func(yield func(Candidate, error) bool) {
-		var news []sinktest.Message[Candidate]
-		p.Mu.Lock()
-		news, p.read = p.After(p.read)
-		p.Mu.Unlock()
-		for _, m := range news {
-			if m.Other == nil {
-				continue
-			}
-			c := *m.Other
-			c.Sequence, c.At = m.Sequence, m.At
-			if !yield(c, nil) {
-				return
-			}
-		}
-	}
+// announces stores that a call is made for a request, or that it failed without effect.
+func (s *stream) announces(request, order string) {
+	s.Put(messages.Event{Operation: messages.Enroll, State: messages.Started, ID: request, Body: &messages.EnrollStarted{OrderNumber: order}})
 }
 
-func (p *poller) Request(_ context.Context, sequence uint64) (string, error) {
-	p.Mu.Lock()
-	defer p.Mu.Unlock()
-	kept, _ := p.After(sequence - 1)
-	if len(kept) == 0 || kept[0].Sequence != sequence {
-		return "", nil
-	}
-	return kept[0].Other.Request, nil
-}
-
-func (p *poller) First(context.Context) (uint64, error) {
-	p.Mu.Lock()
-	defer p.Mu.Unlock()
-	return p.Stream.First(), nil
-}
-
-func idOf(e messages.Event) (id sweep.ID) {
-	if n, err := hex.Decode(id[:], []byte(e.Body.(*messages.TransactionBody).EventID)); err != nil || n != len(id) {
-		panic(e.Body)
-	}
-	return id
+func (s *stream) fails(request, order string) {
+	s.Put(messages.Event{Operation: messages.Enroll, State: messages.Failed, ID: request, Body: &messages.FailedBody{OrderNumber: order}})
 }

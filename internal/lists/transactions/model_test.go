@@ -142,7 +142,7 @@ func (m *model) live(while time.Duration, pollers int, crash bool) {
 		if crash {
 			m.change(func() { p.Left = m.random.IntN(60) })
 		}
-		list := New(Config{Read: m.service.page, Store: p, Enrollments: p, Times: local})
+		list := New(Config{Read: m.service.page, Store: p, Times: local})
 		s := &sweep.Sweeper[Record]{List: list, Sink: list, Policy: retry.Policy{First: 200 * time.Millisecond, Max: 10 * time.Second,
 			Tries: 5}, Logger: zerolog.Nop(),
 			Settings: sweep.Settings{Name: "list", Interval: 5 * time.Minute, Limit: perPage, Overlap: 15 * time.Minute, Recent: time.Minute,
@@ -281,20 +281,20 @@ func (m *model) enroll() {
 	m.requests = append(m.requests, order)
 	id := fmt.Sprint("r", n)
 	for range 1 + m.service.random.IntN(2) {
-		m.stream.Put(nil, &Candidate{Request: id, Order: order})
+		m.stream.announces(id, order)
 	}
 	switch m.service.random.IntN(8) {
 	case 0: // and another request takes the order number
-		m.stream.Put(nil, &Candidate{Request: id, Order: order, Failed: true})
+		m.stream.fails(id, order)
 		m.refused = append(m.refused, order)
 		id = fmt.Sprint("again-", id)
-		m.stream.Put(nil, &Candidate{Request: id, Order: order})
+		m.stream.announces(id, order)
 	case 1: // and is corrected
-		m.stream.Put(nil, &Candidate{Request: id, Order: order, Failed: true})
+		m.stream.fails(id, order)
 		m.refused = append(m.refused, order)
 		order += "-corrected"
 		m.requests[n] = order
-		m.stream.Put(nil, &Candidate{Request: id, Order: order})
+		m.stream.announces(id, order)
 	}
 	t := &transaction{id: fmt.Sprint("T", m.service.made), kind: "Enrollment", order: order, own: order, request: id,
 		bare: m.service.random.IntN(8) == 0}

@@ -4,100 +4,89 @@ import (
 	"context"
 	"fmt"
 	"hash/maphash"
-	"iter"
 	"slices"
+	"strings"
 	"time"
 
+	"errand/internal/history"
+	"errand/internal/lists"
 	"errand/pkg/messages"
 )
 
-// Enrollments reads what was published of enrollments.
-type Enrollments interface {
-	// Candidates yields, in the order of the stream, what it has not yielded before.
-	Candidates(ctx context.Context) iter.Seq2[Candidate, error]
-	// Request returns the id of the request whose event has a sequence; "" if that event is gone.
-	Request(ctx context.Context, sequence uint64) (string, error)
-	// First is the sequence of the oldest event that is kept.
-	First(ctx context.Context) (uint64, error)
+// orders are the requests by order number, of enrollments whose events are kept.
+type orders map[uint64]*owner
+
+// owner is a request that may own the records of an order number: it announced a call, and did not fail without effect.
+type owner struct {
+	request string // "" stands for several, all but the first and the last
+	since   uint32 // when its first call was announced, as far as is known: seconds since 1970
+	last    uint32 // when the last one was
+	next    *owner // a younger one of the same order number
 }
 
-// Candidate is an event by which a request may own the records of an order number, or no longer does.
-type Candidate struct {
-	Sequence uint64
-	Request  string
-	Order    string
-	At       time.Time // when it was stored
-	Failed   bool      // without effect; otherwise it announces a call
-}
-
-// orders are the requests by order number, each known by its newest event's sequence: an id takes several times the memory.
-type orders struct {
-	places map[uint64][]place // by order number, oldest first
-	until  time.Time          // when requests whose events are gone are forgotten next
-}
-
-// place is where a request is found.
-type place struct {
-	sequence uint64
-	request  uint32 // hash of its id: the event at the sequence may be another's by now
-	since    uint32 // when its first call was announced, as far as is known: seconds since 1970
-}
-
-// forgetEvery is how often what the stream has dropped is forgotten.
-const forgetEvery = time.Hour
-
-func (o *orders) update(ctx context.Context, from Enrollments) error {
-	if o.places == nil {
-		o.places = map[uint64][]place{}
+// of are the owners of an order number, oldest first.
+func (o orders) of(order uint64) (all []owner) {
+	for p := o[order]; p != nil; p = p.next {
+		all = append(all, *p)
 	}
-	for c, err := range from.Candidates(ctx) {
+	return all
+}
+
+func (o orders) set(order uint64, all []owner) {
+	delete(o, order)
+	for _, one := range slices.Backward(all) {
+		one.next = o[order]
+		o[order] = &one
+	}
+}
+
+// update reads the enrollments' events that are new.
+func (o orders) update(ctx context.Context, from lists.Store) error {
+	for e, err := range from.Requests(ctx, time.Time{}) {
 		if err != nil {
 			return fmt.Errorf("transactions: read enrollments: %w", err)
 		}
-		order, request := fold(c.Order), hashOf(c.Request)
-		if c.Failed {
-			o.remove(order, func(p place) bool { return p.request == request })
-		} else {
-			o.add(order, place{c.Sequence, request, uint32(c.At.Unix())})
-		}
-	}
-	if now := time.Now(); now.After(o.until) {
-		o.until = now.Add(forgetEvery)
-		oldest, err := from.First(ctx)
-		if err != nil {
-			return fmt.Errorf("transactions: read since when enrollments are kept: %w", err)
-		}
-		for order := range o.places {
-			o.remove(order, func(p place) bool { return p.sequence < oldest })
-		}
+		o.take(e)
 	}
 	return nil
 }
 
-// add notes that an event of a request names an order number.
-func (o *orders) add(order uint64, p place) {
-	all := o.places[order]
-	if i := slices.IndexFunc(all, func(other place) bool { return other.request == p.request }); i >= 0 {
-		p.since = all[i].since
-		all[i] = p
+// take reads what a call, a failure or a resolution says of an order number. A request with records has had an effect.
+func (o orders) take(e history.Entry) {
+	var b messages.EnrollResolved
+	if messages.DecodeEvent(e.Body, &b) != nil || b.OrderNumber == "" || b.Outcome == messages.Succeeded || len(b.Evidence) > 0 {
 		return
 	}
-	if all = append(all, p); len(all) > 1+maxCandidates {
-		all[2].request, all[2].sequence = several, max(all[1].sequence, all[2].sequence)
-		all = slices.Delete(all, 1, 2)
+	order, subject := fold(b.OrderNumber), messages.ParseSubject(e.Subject)
+	if subject.State == messages.Started {
+		o.add(order, subject.ID, uint32(e.At.Unix()))
+	} else {
+		o.remove(order, func(other owner) bool { return other.request == subject.ID })
 	}
-	o.places[order] = all
 }
 
-// maxCandidates is how many requests an ambiguous match names. Of more, one place stands for all but the first and the last.
-const (
-	maxCandidates = 10
-	several       = 0
-)
+// maxCandidates is how many requests an ambiguous match names. Of more, one owner stands for all but the first and the last.
+const maxCandidates = 10
 
-func (o *orders) remove(order uint64, gone func(place) bool) {
-	if o.places[order] = slices.DeleteFunc(o.places[order], gone); len(o.places[order]) == 0 {
-		delete(o.places, order)
+func (o orders) add(order uint64, request string, at uint32) {
+	all := o.of(order)
+	if i := slices.IndexFunc(all, func(other owner) bool { return other.request == request }); i >= 0 {
+		all[i].last = at
+	} else if all = append(all, owner{request: strings.Clone(request), since: at, last: at}); len(all) > 1+maxCandidates {
+		all[2].request, all[2].last = "", max(all[1].last, all[2].last)
+		all = slices.Delete(all, 1, 2)
+	}
+	o.set(order, all)
+}
+
+func (o orders) remove(order uint64, gone func(owner) bool) {
+	o.set(order, slices.DeleteFunc(o.of(order), gone))
+}
+
+// forget forgets requests whose last call was announced before a time: their events are gone.
+func (o orders) forget(before time.Time) {
+	for order := range o {
+		o.remove(order, func(other owner) bool { return int64(other.last) < before.Unix() })
 	}
 }
 
@@ -105,32 +94,20 @@ func (o *orders) remove(order uint64, gone func(place) bool) {
 // it: dates have no zone, and clocks differ. One that is older is of an earlier enrollment.
 const early = 24 * time.Hour
 
-// match returns a record's request: exact if one request alone has its order number. For deductions, which are many, no more than
-// one event is read.
-func (o *orders) match(ctx context.Context, from Enrollments, r Record) (messages.TransactionMatch, error) {
+// match returns a record's request: exact if one request alone has its order number. Deductions, which are many, name no others.
+func (o orders) match(r Record) messages.TransactionMatch {
 	match, found := messages.TransactionMatch{Confidence: messages.MatchNone}, 0
 	for i, name := range r.names {
-		places := o.places[fold(name)]
-		if r.Kind == messages.Deduction && len(places) > 1 {
-			return messages.TransactionMatch{Confidence: messages.MatchAmbiguous}, nil
+		owners := o.of(fold(name))
+		if r.Kind == messages.Deduction && len(owners) > 1 {
+			return messages.TransactionMatch{Confidence: messages.MatchAmbiguous}
 		}
-		for _, p := range places {
-			if p.request == several {
-				found, match.Confidence = found+1, messages.MatchAmbiguous
-			}
-			if p.request == several || len(match.Candidates) == maxCandidates {
-				continue
-			}
-			id, err := from.Request(ctx, p.sequence)
-			if err != nil {
-				return match, fmt.Errorf("transactions: read the request of an order number: %w", err)
-			}
-			if hashOf(id) != p.request { // it is gone
-				continue
-			}
+		for _, owner := range owners {
 			found++
-			match.Candidates = append(match.Candidates, id)
-			switch older := !r.At.IsZero() && r.At.Before(time.Unix(int64(p.since), 0).Add(-early)); {
+			if owner.request != "" && len(match.Candidates) < maxCandidates {
+				match.Candidates = append(match.Candidates, owner.request)
+			}
+			switch older := !r.At.IsZero() && r.At.Before(time.Unix(int64(owner.since), 0).Add(-early)); {
 			case found > 1, i > 0 && !older: // of the record itself, and the mandate has another
 				match.Confidence = messages.MatchAmbiguous
 			case !older:
@@ -141,12 +118,10 @@ func (o *orders) match(ctx context.Context, from Enrollments, r Record) (message
 	if match.Confidence == messages.MatchNone {
 		match.Candidates = nil
 	}
-	return match, nil
+	return match
 }
 
 var seed = maphash.MakeSeed()
-
-func hashOf(request string) uint32 { return uint32(maphash.String(seed, request)) }
 
 // fold is the same for all spellings of an order number.
 func fold(order string) uint64 { return maphash.String(seed, messages.OrderKey(order)) }

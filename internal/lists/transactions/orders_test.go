@@ -12,61 +12,51 @@ import (
 	"testing/synctest"
 	"time"
 
+	"errand/internal/history"
+	"errand/internal/lists"
 	"errand/internal/sandbox/devkit/inshort"
+	"errand/pkg/messages"
 )
 
-// enrollments are events that announce calls, by sequence from 1.
+// enrollments are events that announce calls, or that these failed without effect.
 type enrollments struct {
-	events []Candidate
+	lists.Store
+	events []history.Entry
 	given  int
-	first  uint64 // older ones are kept no more
 	err    error
-	read   int // requests
 }
 
-func (e *enrollments) start(request, order string) {
-	e.events = append(e.events, Candidate{uint64(len(e.events) + 1), request, order, time.Now(), false})
+func (e *enrollments) start(request, order string) { e.put(messages.Started, request, order) }
+func (e *enrollments) fail(request, order string)  { e.put(messages.Failed, request, order) }
+
+func (e *enrollments) put(state messages.State, request, order string) {
+	body, err := json.Marshal(map[string]any{"order_number": order})
+	if err != nil {
+		panic(err)
+	}
+	e.events = append(e.events, history.Entry{Subject: messages.Enroll.Subject(state, request), At: time.Now(), Body: body})
 }
 
-func (e *enrollments) fail(request, order string) {
-	e.start(request, order)
-	e.events[len(e.events)-1].Failed = true
-}
-
-func (e *enrollments) Candidates(context.Context) iter.Seq2[Candidate, error] {
-	return func(yield func(Candidate, error) bool) {
+func (e *enrollments) Requests(context.Context, time.Time) iter.Seq2[history.Entry, error] {
+	return func(yield func(history.Entry, error) bool) {
 		for e.given < len(e.events) && e.err == nil {
-			e.given++
-			if e.events[e.given-1].Sequence >= e.first && !yield(e.events[e.given-1], nil) {
+			if e.given++; !yield(e.events[e.given-1], nil) {
 				return
 			}
 		}
 		if e.err != nil {
-			yield(Candidate{}, e.err)
+			yield(history.Entry{}, e.err)
 		}
 	}
 }
 
-func (e *enrollments) Request(_ context.Context, sequence uint64) (string, error) {
-	e.read++
-	if sequence < e.first {
-		return "", nil
-	}
-	return e.events[sequence-1].Request, e.err
-}
-
-func (e *enrollments) First(context.Context) (uint64, error) { return e.first, e.err }
-
 // match is the request that a record's event names, or the requests that it may be of.
-func (e *enrollments) match(t *testing.T, o *orders, raw string) string {
+func (e *enrollments) match(t *testing.T, o orders, raw string) string {
 	t.Helper()
 	if err := o.update(t.Context(), e); err != nil {
 		t.Fatal(err)
 	}
-	m, err := o.match(t.Context(), e, read(json.RawMessage(raw), inUTC))
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := o.match(read(json.RawMessage(raw), inUTC))
 	return strings.Join(append([]string{string(m.Confidence)}, m.Candidates...), " ")
 }
 
@@ -84,7 +74,7 @@ func TestARecordIsOfTheOneRequestWithItsOrderNumber(t *testing.T) {
 	e.start("r4", "DD001-1")
 	e.start("r5", "77")
 	e.start("r6", long+"a")
-	o := &orders{}
+	o := orders{}
 	for raw, want := range map[string]string{
 		ofOrder("DD 001"):                                     "exact r1",
 		ofOrder("dd001"):                                      "exact r1",
@@ -117,7 +107,7 @@ func TestARecordIsOfTheOneRequestWithItsOrderNumber(t *testing.T) {
 // What failed without effect, or was corrected to another number, has no record.
 func TestARequestThatFailedWithoutEffectIsNoCandidate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e, o := &enrollments{}, &orders{}
+		e, o := &enrollments{}, orders{}
 		stranger := fmt.Sprintf(`{"transaction_type":"Deduction","created_at":%q,"mandate":{"order_number":"DD1"}}`,
 			time.Now().UTC().Format(time.DateTime))
 		e.start("r1", "DD1")
@@ -152,16 +142,15 @@ func TestARequestThatFailedWithoutEffectIsNoCandidate(t *testing.T) {
 	})
 }
 
-// A deduction costs one read at most, and names its request only where that is certain.
+// A deduction names its request only where that is certain.
 func TestADeductionListsNoCandidates(t *testing.T) {
-	e, o := &enrollments{}, &orders{}
+	e, o := &enrollments{}, orders{}
 	e.start("r1", "ONE")
 	e.start("r1", "TWO")
 	e.start("r2", "TWO")
 	for order, want := range map[string]string{"ONE": "exact r1", "TWO": "ambiguous", "NONE": "none"} {
-		e.read = 0
-		if got := e.match(t, o, `{"transaction_type":"Deduction","mandate":{"order_number":"`+order+`"}}`); got != want || e.read > 1 {
-			t.Errorf("of %s it is %q after %d reads, want %q", order, got, e.read, want)
+		if got := e.match(t, o, `{"transaction_type":"Deduction","mandate":{"order_number":"`+order+`"}}`); got != want {
+			t.Errorf("of %s it is %q, want %q", order, got, want)
 		}
 	}
 }
@@ -170,7 +159,7 @@ func TestADeductionListsNoCandidates(t *testing.T) {
 // the same order number, whose events are kept no more.
 func TestAnOrderNumberThatIsUsedAgainDoesNotTakeOldRecords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e, o := &enrollments{}, &orders{}
+		e, o := &enrollments{}, orders{}
 		made := func(at time.Time) string {
 			return fmt.Sprintf(`{"created_at":%q,"mandate":{"order_number":"DD1"}}`, at.UTC().Format(time.DateTime))
 		}
@@ -185,7 +174,7 @@ func TestAnOrderNumberThatIsUsedAgainDoesNotTakeOldRecords(t *testing.T) {
 		if got := e.match(t, o, made(first)); got != "ambiguous old new" {
 			t.Errorf("while both are known the old record is %q", got)
 		}
-		e.first = 2
+		o.forget(again)
 		for range 2 { // its further calls do not make it younger
 			time.Sleep(30 * time.Hour)
 			e.start("new", "DD1")
@@ -203,20 +192,22 @@ func TestAnOrderNumberThatIsUsedAgainDoesNotTakeOldRecords(t *testing.T) {
 	})
 }
 
-// What is at the sequence of a request's event may be of another request: the stream was made again.
+// A stream that was made again has nothing of the requests that were known.
 func TestAStreamThatWasMadeAgainGivesNoRecordToAnotherRequest(t *testing.T) {
-	e, o := &enrollments{}, &orders{}
+	e := &enrollments{}
+	l := New(Config{Store: e, Times: inUTC})
 	e.start("r1", "DD1")
-	if got := e.match(t, o, ofOrder("DD1")); got != "exact r1" {
+	if got := e.match(t, l.orders, ofOrder("DD1")); got != "exact r1" {
 		t.Fatal(got)
 	}
 	*e = enrollments{}
+	l.Reset()
 	e.start("r2", "DD2")
-	if got := e.match(t, o, ofOrder("DD1")); got != "none" {
+	if got := e.match(t, l.orders, ofOrder("DD1")); got != "none" {
 		t.Errorf("a record of a request that is gone is %q", got)
 	}
 	e.start("r3", "DD1")
-	if got := e.match(t, o, ofOrder("DD1")); got != "exact r3" {
+	if got := e.match(t, l.orders, ofOrder("DD1")); got != "exact r3" {
 		t.Errorf("a record of one that came since is %q", got)
 	}
 }
@@ -226,47 +217,47 @@ func TestAStreamThatWasMadeAgainGivesNoRecordToAnotherRequest(t *testing.T) {
 func TestManyRequestsWithOneOrderNumberAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 50_000
-		e, o := &enrollments{}, &orders{}
-		for i := range n {
+		e, o := &enrollments{}, orders{}
+		for i := range n - 1 {
 			e.start(fmt.Sprint("r", i), "TEST")
 		}
+		time.Sleep(time.Second)
+		last := time.Now()
+		e.start(fmt.Sprint("r", n-1), "TEST")
+		time.Sleep(time.Second)
 		e.start("r5", "TEST")
 		m := strings.Fields(e.match(t, o, ofOrder("TEST")))
-		if len(m) != 1+maxCandidates || m[0] != "ambiguous" || m[len(m)-1] != "r5" {
+		if len(m) != 1+maxCandidates || m[0] != "ambiguous" || m[len(m)-1] != "r5" || len(o.of(fold("TEST"))) > 2*maxCandidates {
 			t.Errorf("%q", m)
 		}
-		e.first = n
-		time.Sleep(2 * forgetEvery)
-		if got, want := e.match(t, o, ofOrder("TEST")), fmt.Sprintf("ambiguous r%d r5", n-1); got != want {
-			t.Errorf("%q, want %q", got, want)
+		for _, c := range []struct {
+			before time.Time
+			want   string
+		}{{last, fmt.Sprintf("ambiguous r%d r5", n-1)}, {last.Add(time.Second), "exact r5"}, {last.Add(2 * time.Second), "none"}} {
+			o.forget(c.before)
+			if got := e.match(t, o, ofOrder("TEST")); got != c.want {
+				t.Errorf("%q, want %q", got, c.want)
+			}
 		}
-		e.first = n + 1
-		time.Sleep(2 * forgetEvery)
-		if got := e.match(t, o, ofOrder("TEST")); got != "exact r5" {
-			t.Errorf("%q", got)
-		}
-		e.first = n + 2
-		time.Sleep(2 * forgetEvery)
-		if got := e.match(t, o, ofOrder("TEST")); got != "none" || len(o.places) != 0 {
-			t.Errorf("%q, and %d are known", got, len(o.places))
+		if len(o) != 0 {
+			t.Errorf("%d order numbers are known", len(o))
 		}
 	})
 }
 
 // Without an answer nothing is known, which is no match and no event.
-func TestAMatchThatCannotBeReadIsAnError(t *testing.T) {
-	e, o := &enrollments{}, &orders{}
+func TestEnrollmentsThatCannotBeReadAreAnError(t *testing.T) {
+	e := &enrollments{}
+	l := New(Config{Store: e, Times: inUTC})
 	e.start("r1", "DD1")
-	e.match(t, o, ofOrder("DD1"))
+	e.match(t, l.orders, ofOrder("DD1"))
 	e.err = errors.New("no answer")
-	if _, err := o.match(t.Context(), e, read(json.RawMessage(ofOrder("DD1")), inUTC)); !errors.Is(err, e.err) {
-		t.Errorf("match: %v", err)
-	}
-	if err := o.update(t.Context(), e); !errors.Is(err, e.err) {
-		t.Errorf("update: %v", err)
+	rows := l.rows([]json.RawMessage{json.RawMessage(ofOrder("DD1"))}, l.states.asked(), "")
+	if stored, err := l.Publish(t.Context(), rows)(); stored != 0 || !errors.Is(err, e.err) {
+		t.Errorf("%d stored, %v", stored, err)
 	}
 	e.err = nil
-	if got := e.match(t, o, ofOrder("DD1")); got != "exact r1" {
+	if got := e.match(t, l.orders, ofOrder("DD1")); got != "exact r1" {
 		t.Errorf("then it is %q", got)
 	}
 }
@@ -277,10 +268,11 @@ type many struct {
 	n uint64
 }
 
-func (m *many) Candidates(context.Context) iter.Seq2[Candidate, error] {
-	return func(yield func(Candidate, error) bool) {
+func (m *many) Requests(context.Context, time.Time) iter.Seq2[history.Entry, error] {
+	return func(yield func(history.Entry, error) bool) {
 		for i := range m.n {
-			if !yield(Candidate{i + 1, fmt.Sprint("request-", i), fmt.Sprint("DD", i), time.Time{}, false}, nil) {
+			if !yield(history.Entry{Subject: messages.Enroll.Subject(messages.Started, fmt.Sprint("request-", i)), At: time.Now(),
+				Body: fmt.Appendf(nil, `{"order_number":"DD%d"}`, i)}, nil) {
 				return
 			}
 		}
@@ -289,15 +281,14 @@ func (m *many) Candidates(context.Context) iter.Seq2[Candidate, error] {
 
 func TestAnOrderNumberTakesLittleMemory(t *testing.T) {
 	n := inshort.Choose(t, 1<<17, 1<<14)
-	var o orders
-	before := heap()
+	o, before := orders{}, heap()
 	if err := o.update(t.Context(), &many{n: uint64(n)}); err != nil {
 		t.Fatal(err)
 	}
 	each := float64(heap()-before) / float64(n)
 	t.Logf("%.1f bytes an order number", each)
-	if each > 100 || len(o.places) != n {
-		t.Errorf("%d order numbers take %.1f bytes each", len(o.places), each)
+	if each > 100 || len(o) != n {
+		t.Errorf("%d order numbers take %.1f bytes each", len(o), each)
 	}
 }
 

@@ -21,24 +21,17 @@ import (
 	"time"
 
 	"errand/internal/history"
+	"errand/internal/lists"
 	"errand/internal/lists/sweep"
 	"errand/internal/mandates"
 	"errand/pkg/clients/mandate"
 	"errand/pkg/messages"
 )
 
-// Store is the sink of events: see sweep.Sink.
-type Store interface {
-	sweep.Leadership
-	Learn(ctx context.Context) iter.Seq2[sweep.Stored, error]
-	Publish(ctx context.Context, events []messages.Event) (wait func() (stored int, err error))
-}
-
-// Config is what a List needs. Read, Store, Enrollments and Times are required.
+// Config is what a List needs. Read, Store and Times are required.
 type Config struct {
-	Store
+	lists.Store  // its Requests: what enrollments say of order numbers
 	Read         func(ctx context.Context, page int) (mandate.Page, error)
-	Enrollments  Enrollments
 	Times        *mandates.Times
 	WithoutPayer bool // events hold nothing of the payer
 
@@ -79,6 +72,13 @@ func (l *List) Reset() {
 // MaxPage is how many bytes a page may have: one record with a large field must not stop the others.
 const MaxPage = 4 << 20
 
+// Kept also forgets the requests whose events are gone.
+func (l *List) Kept(ctx context.Context) (time.Time, error) {
+	since, err := l.Store.Kept(ctx)
+	l.orders.forget(since)
+	return since, err
+}
+
 // Page reads a page of the list. The service has pages of one size, whatever is asked for.
 func (l *List) Page(ctx context.Context, number, _ int) (sweep.Page[Record], error) {
 	asked := l.states.asked()
@@ -115,7 +115,7 @@ func (l *List) Earlier(row sweep.Row[Record]) []sweep.ID {
 func (l *List) Learn(ctx context.Context) iter.Seq2[sweep.Stored, error] {
 	return func(yield func(sweep.Stored, error) bool) {
 		l.Times.Learn(ctx)
-		if err := l.orders.update(ctx, l.Enrollments); err != nil {
+		if err := l.orders.update(ctx, l.Store); err != nil {
 			yield(sweep.Stored{}, err)
 			return
 		}
@@ -124,8 +124,12 @@ func (l *List) Learn(ctx context.Context) iter.Seq2[sweep.Stored, error] {
 				yield(sweep.Stored{}, fmt.Errorf("transactions: learn published events: %w", err))
 				return
 			}
-			l.states.note(e.ID)
-			if !yield(e, nil) {
+			id, ok := sweep.ParseID(e.ID)
+			if !ok {
+				continue
+			}
+			l.states.note(id)
+			if !yield(sweep.Stored{ID: id, At: e.At}, nil) {
 				return
 			}
 		}
@@ -155,17 +159,16 @@ func (l *List) Publish(ctx context.Context, rows []sweep.Row[Record]) func() (st
 
 // events also returns the row of each event, and behind them the number of rows that have one, or need none.
 func (l *List) events(ctx context.Context, rows []sweep.Row[Record]) (events []messages.Event, places []int, err error) {
-	if err := l.orders.update(ctx, l.Enrollments); err != nil { // their requests may be newer than the last look
+	if err := l.orders.update(ctx, l.Store); err != nil { // their requests may be newer than the last look
 		return nil, []int{0}, err
 	}
 	now := time.Now()
 	for i, row := range rows {
-		match, err := l.orders.match(ctx, l.Enrollments, row.Item)
-		if err == nil && l.Duplicate != nil && row.Item.Kind == messages.Application && match.Confidence == messages.MatchExact {
-			err = l.compare(ctx, match.Candidates[0], row.Item)
-		}
-		if err != nil {
-			return events, append(places, 0), err
+		match := l.orders.match(row.Item)
+		if l.Duplicate != nil && row.Item.Kind == messages.Application && match.Confidence == messages.MatchExact {
+			if err := l.compare(ctx, match.Candidates[0], row.Item); err != nil {
+				return events, append(places, 0), err
+			}
 		}
 		if l.states.begin(row.Item, row.ID) {
 			events, places = append(events, row.Item.event(row.ID, match, now, l.WithoutPayer)), append(places, i)

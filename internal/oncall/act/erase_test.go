@@ -179,13 +179,13 @@ func TestRowsThatWereErasedAreKnownToThePollers(t *testing.T) {
 	if err := erase(t, p, messages.Send, "r1"); err != nil {
 		t.Fatal(err)
 	}
-	s := sink.New(p.JS, p.Publisher, "/test")
+	s := sink.New(p.JS, p.Publisher, "/test", sink.SendingLog)
 	known := map[string]bool{}
 	for e, err := range s.Learn(t.Context()) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		known[fmt.Sprintf("%x", e.ID)] = true
+		known[e.ID] = true
 	}
 	for _, id := range deliveries.IDsOf(json.RawMessage(row)) {
 		if !known[id] {
