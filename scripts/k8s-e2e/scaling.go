@@ -79,24 +79,3 @@ func checkHeld(ctx context.Context, w *world) error {
 	must(w.succeed(ctx, b, 4*time.Minute))
 	return w.waitReplicas(ctx, 1, 5*time.Minute)
 }
-
-func checkDeferred(ctx context.Context, w *world) error {
-	must(w.deployKEDA(ctx))
-	// Only these requests: if no other succeeded, the program would be held.
-	clear := get(w.fault(ctx, `{"operation":"enroll","kind":"status","status":429,"headers":{"Retry-After":"90"},"match":"later-e"}`))
-	defer func() { _ = clear(context.WithoutCancel(ctx)) }() // again, in case of an error below
-	later, now := &batch{name: "later"}, &batch{name: "now"}
-	for range 100 {
-		must(errors.Join(w.enroll(ctx, now), w.enroll(ctx, later), w.enroll(ctx, now), pause(ctx, 50*time.Millisecond)))
-	}
-	must(w.succeed(ctx, now, time.Minute))
-	switch q, err := w.queue(ctx, "mandate-enroll"); {
-	case err != nil:
-		return err
-	case q.ackPending < 90:
-		return fmt.Errorf("%d requests are deferred, want 100", q.ackPending)
-	}
-	must(w.stayAtOne(ctx, 20*time.Second))
-	must(clear(ctx))
-	return w.succeed(ctx, later, 4*time.Minute)
-}

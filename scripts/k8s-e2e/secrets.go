@@ -61,38 +61,25 @@ func (w *world) waitRecovered(ctx context.Context, program string, was pod, time
 	})
 }
 
-// withWrongSecret starts the mandate consumer with a wrong value in its Secret, waits until it reports the words, and
-// restores the correct value.
-func (w *world) withWrongSecret(ctx context.Context, key string, work func(context.Context) error, words ...string) error {
+// checkWrongToken starts the mandate consumer with a wrong token in its Secret, waits until it says so, and restores the right one.
+func checkWrongToken(ctx context.Context, w *world) error {
 	must(w.scale(ctx, 1))
-	right := get(w.k(ctx, "get", "secret", "mandate-consumer", "-o", "jsonpath={.data."+key+"}"))
+	right := get(w.k(ctx, "get", "secret", "mandate-consumer", "-o", "jsonpath={.data.api-token}"))
 	set := func(ctx context.Context, value string) error {
-		_, err := w.k(ctx, "patch", "secret", "mandate-consumer", "-p", fmt.Sprintf(`{"data":{%q:%q}}`, key, value))
+		_, err := w.k(ctx, "patch", "secret", "mandate-consumer", "-p", fmt.Sprintf(`{"data":{"api-token":%q}}`, value))
 		return err
 	}
 	defer func() { _ = set(context.WithoutCancel(ctx), right) }() // again, in case of an error below
 	// Long enough to be a secret: a program with a shorter one does not start.
 	must(set(ctx, base64.StdEncoding.EncodeToString([]byte("wrong-secret"))))
 	get(w.k(ctx, "delete", "pod", "-l", "app.kubernetes.io/name=mandate-consumer", "--wait"))
-	must(work(ctx))
-	p := get(w.waitUnready(ctx, "mandate-consumer", words...))
+	b := &batch{name: "token"}
+	// Two: one request that is refused alone may itself be what is wrong.
+	must(errors.Join(w.enroll(ctx, b), w.enroll(ctx, b)))
+	p := get(w.waitUnready(ctx, "mandate-consumer", "mandate service", "401"))
 	began := time.Now()
 	must(set(ctx, right))
 	must(w.waitRecovered(ctx, "mandate-consumer", p, 3*time.Minute))
 	w.logf("ready %.0f s after the Secret was corrected", time.Since(began).Seconds())
-	return nil
-}
-
-func checkWrongToken(ctx context.Context, w *world) error {
-	b := &batch{name: "token"}
-	// Two: one request that is refused alone may itself be what is wrong.
-	work := func(ctx context.Context) error { return errors.Join(w.enroll(ctx, b), w.enroll(ctx, b)) }
-	must(w.withWrongSecret(ctx, "api-token", work, "mandate service", "401"))
 	return w.succeed(ctx, b, 2*time.Minute)
-}
-
-func checkWrongPassword(ctx context.Context, w *world) error {
-	must(w.withWrongSecret(ctx, "nats-password", func(context.Context) error { return nil }, "uthorization"))
-	b := &batch{name: "password"}
-	return errors.Join(w.enroll(ctx, b), w.succeed(ctx, b, time.Minute))
 }
