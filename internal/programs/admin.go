@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"html"
 	"net"
 	"net/http"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -149,26 +147,12 @@ func listen(setting, addr, example string) (net.Listener, error) {
 	listener, err := net.Listen("tcp", addr)
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return nil, &Invalid{setting, fmt.Sprintf("another program listens at %s: of several on one machine, "+
-			"give each a different address, such as %s=%s", addr, setting, nextFree(addr, example))}
+			"give each a different address, such as %s=%s", addr, setting, example)}
 	}
 	if err != nil {
 		return nil, &Invalid{setting, fmt.Sprintf("%v (for example %s)", err, example)}
 	}
 	return listener, nil
-}
-
-// nextFree returns addr with the next port that is free, or example if none of the next hundred is.
-func nextFree(addr, example string) string {
-	host, port, _ := net.SplitHostPort(addr)
-	taken, _ := strconv.Atoi(port)
-	for n := taken + 1; n <= taken+100; n++ {
-		free := net.JoinHostPort(host, strconv.Itoa(n))
-		if listener, err := net.Listen("tcp", free); err == nil {
-			_ = listener.Close() // nothing was accepted
-			return free
-		}
-	}
-	return example
 }
 
 // serveAdmin serves server on addr until the returned function is called.
@@ -196,14 +180,9 @@ func serveAdmin(addr string, server *http.Server, log zerolog.Logger) (stop func
 }
 
 // adminServer serves /healthz (the process is alive), /readyz (it can work, and which queues are paused, or why it cannot),
-// /metrics, and a page that lists them, read-only and without authentication. It closes connections of slow clients.
-func adminServer(name string, ready *readiness, metrics prometheus.Gatherer) *http.Server {
+// and /metrics, without authentication. It closes connections of slow clients.
+func adminServer(ready *readiness, metrics prometheus.Gatherer) *http.Server {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "text/html; charset=utf-8")
-		w.Header().Set("Content-Security-Policy", "default-src 'none'")
-		fmt.Fprintf(w, adminPage, name, html.EscapeString(versionLine(name)))
-	})
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if faults := ready.faults(); len(faults) > 0 {
@@ -216,19 +195,6 @@ func adminServer(name string, ready *readiness, metrics prometheus.Gatherer) *ht
 	return &http.Server{Handler: mux, MaxHeaderBytes: 16 << 10,
 		ReadTimeout: retry.AdminRead, WriteTimeout: retry.AdminWrite, IdleTimeout: retry.AdminIdle}
 }
-
-// adminPage has the program's name and version.
-const adminPage = `<!doctype html>
-<html lang="en">
-<meta name="color-scheme" content="light dark">
-<title>%s</title>
-<h1>%s</h1>
-<ul>
-<li><a href="/readyz">/readyz</a>: whether it can work, and if not, why
-<li><a href="/healthz">/healthz</a>: whether the process is alive
-<li><a href="/metrics">/metrics</a>: for Prometheus
-</ul>
-`
 
 // status is what a program answers to bus.AskStatus: what /readyz says, with each hold by itself.
 func (r *runtime) status() bus.ProgramStatus {

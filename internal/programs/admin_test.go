@@ -49,7 +49,7 @@ func TestASlowClientOfTheAdminServerIsCutOff(t *testing.T) {
 		"says nothing":   {},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			server := adminServer("program", &readiness{}, newMetrics().registry)
+			server := adminServer(&readiness{}, newMetrics().registry)
 			l := &oneConnListener{make(chan net.Conn, 1), make(chan struct{})}
 			ended := make(chan error, 1)
 			go func() { ended <- server.Serve(l) }()
@@ -87,11 +87,11 @@ func TestASlowClientOfTheAdminServerIsCutOff(t *testing.T) {
 }
 
 func TestTheAdminServerIsOnlyReadAndServesNothingElse(t *testing.T) {
-	server := adminServer("program", &readiness{}, newMetrics().registry)
+	server := adminServer(&readiness{}, newMetrics().registry)
 	for request, want := range map[string]int{
 		"GET /healthz": 200, "HEAD /healthz": 200, "GET /readyz": 200, "GET /metrics": 200,
 		"POST /healthz": 405, "PUT /readyz": 405, "DELETE /metrics": 405,
-		"GET /": 200, "POST /": 405, "GET /index.html": 404, "GET /debug/pprof/": 404, "GET /debug/vars": 404, "POST /quit": 404,
+		"GET /": 404, "POST /": 404, "GET /index.html": 404, "GET /debug/pprof/": 404, "GET /debug/vars": 404, "POST /quit": 404,
 	} {
 		method, path, _ := strings.Cut(request, " ")
 		w := httptest.NewRecorder()
@@ -105,7 +105,7 @@ func TestTheAdminServerIsOnlyReadAndServesNothingElse(t *testing.T) {
 func TestANoteShowsThoughTheProgramIsReady(t *testing.T) {
 	ready, says := readiness{}, ""
 	ready.note(func() string { return says })
-	server := adminServer("program", &ready, newMetrics().registry)
+	server := adminServer(&ready, newMetrics().registry)
 	for _, says = range []string{"", "the list is in UTC"} {
 		answer := httptest.NewRecorder()
 		server.Handler.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/readyz", nil))

@@ -34,7 +34,7 @@ func (p *CallbackReceiver) Run(ctx context.Context) error {
 		"is not set: the secret that mandate-consumer makes return_url with (or MANDATE_CALLBACK_SECRET_FILE)")); err != nil {
 		return err
 	}
-	listener, err := listen("CALLBACK_LISTEN", p.Listen, "127.0.0.1:8090")
+	listener, err := listen("CALLBACK_LISTEN", p.Listen, "127.0.0.1:8091")
 	if err != nil {
 		return err
 	}
@@ -50,8 +50,8 @@ func (p *CallbackReceiver) Run(ctx context.Context) error {
 		return err
 	}
 
-	answers := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "errand_callbacks_total",
-		Help: "Callbacks, and whatever else was sent, by the HTTP status they were answered with; 200: stored."}, []string{"status"})
+	answers := counters("status", "errand_callbacks_total",
+		"Callbacks, and whatever else was sent, by the HTTP status they were answered with; 200: stored.")
 	r.metrics.registry.MustRegister(answers)
 	answered := func(status int) prometheus.Counter { return answers.WithLabelValues(strconv.Itoa(status)) }
 	answered(http.StatusOK) // begins at zero, so that the first one is an increase

@@ -34,7 +34,7 @@ type LogPoller struct {
 func (p *LogPoller) Run(ctx context.Context) error {
 	since, noSince := p.since(time.Now())
 	secrets, noSecrets := p.Secrets()
-	_, noClient := p.client(false, p.insecure()...)
+	_, noClient := p.client(p.insecure()...)
 	if err := errors.Join(p.validate(), noClient, noSince, noSecrets,
 		invalidIf(p.Interval <= 0, "POLL_INTERVAL", "must be positive (for example 10s)"),
 		invalidIf(p.Limit < 1 || p.Limit > 10_000, "POLL_LIMIT", "must be 1 to 10000"),
@@ -44,20 +44,15 @@ func (p *LogPoller) Run(ctx context.Context) error {
 		return err
 	}
 
-	r, err := p.start(ctx, bus.LogPoller, p.APIURL)
+	r, _, err := p.start(ctx, bus.LogPoller, p.APIURL, nil, bus.MailDeliveries, bus.MailEvents)
 	if err != nil {
 		return err
 	}
 	defer r.close()
-	if _, err := r.check(ctx, nil, p.streams(bus.MailDeliveries, bus.MailEvents)...); err != nil {
-		return err
-	}
-	calls, limit := r.observer(&p.Common), r.limit(ctx, &p.Common)
-	api, err := p.client(false, r.options(&p.Common, 1, calls, limit)...)
+	api, _, err := connect(r, &p.Common, &p.MailAPI, 1, r.limit(ctx, &p.Common))
 	if err != nil {
 		return err
 	}
-	calls.reload.secrets = p.reloader(api)
 	r.metrics.ofDeliveries()
 	r.metrics.ofPoller(&r.ready)
 

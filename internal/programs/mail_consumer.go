@@ -25,8 +25,9 @@ type MailConsumer struct {
 
 // Run works until ctx ends and all requests in flight are settled.
 func (p *MailConsumer) Run(ctx context.Context) error {
+	p.headersAsList = p.HeadersAsList
 	secrets, noSecrets := p.Secrets()
-	_, noClient := p.client(p.HeadersAsList, p.insecure()...)
+	_, noClient := p.client(p.insecure()...)
 	if err := errors.Join(p.Common.validate(), p.Requests.validate(), noClient, noSecrets,
 		invalidIf(p.BatchSize < 1 || p.BatchSize > messages.MaxBatch, "MAIL_BATCH_SIZE",
 			"must be 1 to 1000: the service takes no more recipients a request"),
@@ -35,22 +36,17 @@ func (p *MailConsumer) Run(ctx context.Context) error {
 		return err
 	}
 
-	r, err := p.start(ctx, "mail-consumer", p.APIURL)
+	r, found, err := p.start(ctx, "mail-consumer", p.APIURL, []bus.Queue{bus.SendQueue, bus.AccountQueue},
+		bus.MailRequests, bus.MailEvents, bus.MailDeliveries, bus.DeadLetters)
 	if err != nil {
 		return err
 	}
 	defer r.close()
-	found, err := r.check(ctx, []bus.Queue{bus.SendQueue, bus.AccountQueue},
-		p.streams(bus.MailRequests, bus.MailEvents, bus.MailDeliveries, bus.DeadLetters)...)
+	limit := r.limit(ctx, &p.Common)
+	api, calls, err := connect(r, &p.Common, &p.MailAPI, p.Concurrency, limit)
 	if err != nil {
 		return err
 	}
-	calls, limit := r.observer(&p.Common), r.limit(ctx, &p.Common)
-	api, err := p.client(p.HeadersAsList, r.options(&p.Common, p.Concurrency, calls, limit)...)
-	if err != nil {
-		return err
-	}
-	calls.reload.secrets = p.reloader(api)
 
 	store := bus.EventStore{Publisher: r.publisher, Source: "/errand/mail-consumer"}
 	caller := p.caller(ctx, &p.Common, limit)

@@ -7,8 +7,6 @@ import (
 	"runtime/debug"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"errand/internal/bus"
 	"errand/internal/callback"
 	"errand/internal/mandates"
@@ -17,7 +15,6 @@ import (
 	"errand/internal/requests/hold"
 	"errand/internal/requests/query"
 	"errand/internal/retry"
-	"errand/internal/throttle"
 	"errand/pkg/clients/mandate"
 	"errand/pkg/messages"
 )
@@ -52,22 +49,19 @@ func (p *MandateConsumer) Run(ctx context.Context) error {
 		debug.SetGCPercent(200)
 	}
 
-	r, err := p.start(ctx, "mandate-consumer", p.enrollURL())
+	r, found, err := p.start(ctx, "mandate-consumer", p.enrollURL(), []bus.Queue{bus.EnrollQueue, bus.TransactionsQueue},
+		bus.MandateRequests, bus.MandateEvents, bus.DeadLetters)
 	if err != nil {
 		return err
 	}
 	defer r.close()
-	found, err := r.check(ctx, []bus.Queue{bus.EnrollQueue, bus.TransactionsQueue},
-		p.streams(bus.MandateRequests, bus.MandateEvents, bus.DeadLetters)...)
-	if err != nil {
-		return err
-	}
 	limit := r.limit(ctx, &p.Common)
-	api, calls, err := p.reloading(r, p.Concurrency, limit)
+	api, calls, err := connect(r, &p.Common, &p.MandateAPI, p.Concurrency, limit)
 	if err != nil {
 		return err
 	}
-	aside, _, err := p.reloading(r, 1, limit) // what the resolver and the times of the list ask for takes no slot from requests
+	// What the resolver and the times of the list ask for takes no slot from requests.
+	aside, _, err := connect(r, &p.Common, &p.MandateAPI, 1, limit)
 	if err != nil {
 		return err
 	}
@@ -97,20 +91,10 @@ func (p *MandateConsumer) Run(ctx context.Context) error {
 	return r.work(ctx, p.ShutdownGrace, enrollments.Run, listings.Run, func(ctx, _ context.Context) error { resolver.Run(ctx); return nil })
 }
 
-// reloading makes a client whose secrets are read again after a refusal.
-func (p *MandateConsumer) reloading(r *runtime, conns int, limit *throttle.Limit) (*mandate.Client, *observer, error) {
-	calls := r.observer(&p.Common)
-	api, err := p.client(r.options(&p.Common, conns, calls, limit)...)
-	if err == nil {
-		calls.reload.secrets = p.reloader(api)
-	}
-	return api, calls, err
-}
-
 // resolver makes the part that looks uncertain enrollments up again.
 func (p *MandateConsumer) resolver(r *runtime, store bus.EventStore, list *mandates.List, held *hold.Hold) *enroll.Resolver {
-	resolved := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "errand_resolved_total",
-		Help: "Uncertain enrollments that the transaction list resolved, by outcome."}, []string{"outcome"})
+	resolved := counters("outcome", "errand_resolved_total",
+		"Uncertain enrollments that the transaction list resolved, by outcome.")
 	r.metrics.registry.MustRegister(resolved)
 	for _, outcome := range []messages.State{messages.Succeeded, messages.Failed} {
 		resolved.WithLabelValues(string(outcome))

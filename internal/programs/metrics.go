@@ -1,6 +1,7 @@
 package programs
 
 import (
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -40,11 +41,9 @@ func newMetrics() *metrics {
 		transactions: newTransactionMetrics(),
 		calls: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "errand_upstream_call_duration_seconds",
 			Help: "Upstream calls, by call and by what is known about their fate.", Buckets: durations}, []string{"call", "fate"}),
-		deliveries: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "errand_deliveries_total",
-			Help: "Delivery events published, by status."}, []string{"status"}),
-		matched: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "errand_matches_total",
-			Help: "States of log entries by the confidence of their match to a request."},
-			[]string{"confidence"}),
+		deliveries: counters("status", "errand_deliveries_total", "Delivery events published, by status."),
+		matched: counters("confidence", "errand_matches_total",
+			"States of log entries by the confidence of their match to a request."),
 	}
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), m.calls)
 	m.ofBuild()
@@ -177,6 +176,11 @@ func newQueueMetrics() *queueMetrics {
 
 func gauges(label, name, help string) *prometheus.GaugeVec {
 	return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{label})
+}
+
+// counters takes any number of labels, separated by spaces.
+func counters(labels, name, help string) *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, strings.Fields(labels))
 }
 
 // set stores what the servers just reported; found is nil if they did not answer.

@@ -179,7 +179,7 @@ func TestAStartSaysWhatIsStarted(t *testing.T) {
 func scrape(t *testing.T, m *metrics) []byte {
 	t.Helper()
 	w := httptest.NewRecorder()
-	adminServer("program", &readiness{}, m.registry).Handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	adminServer(&readiness{}, m.registry).Handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	if w.Code != http.StatusOK {
 		t.Fatal(w.Body)
 	}

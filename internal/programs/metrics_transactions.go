@@ -23,13 +23,12 @@ type transactionMetrics struct {
 
 func newTransactionMetrics() *transactionMetrics {
 	return &transactionMetrics{
-		lookUps: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "errand_lookups_total",
-			Help: "Looks at single enrollments in the transaction list, by what caused them."}, []string{"by"}),
+		lookUps: counters("by", "errand_lookups_total",
+			"Looks at single enrollments in the transaction list, by what caused them."),
 		late: gauges("by", "errand_lookups_late_seconds",
 			"How late the last of those looks was; one that is later than the next is due is left out."),
-		events: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "errand_transactions_total",
-			Help: "Transaction events published, by kind (application, deduction) and by the confidence of their match to a request."},
-			[]string{"kind", "confidence"}),
+		events: counters("kind confidence", "errand_transactions_total",
+			"Transaction events published, by kind (application, deduction) and by the confidence of their match to a request."),
 		duplicates: prometheus.NewCounter(prometheus.CounterOpts{Name: "errand_mandate_duplicates_total",
 			Help: "Requests that have two applications in the transaction list: their payers may be enrolled twice."}),
 	}

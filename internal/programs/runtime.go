@@ -69,20 +69,25 @@ func (b *Base) start(ctx context.Context, name, upstream string) (*runtime, erro
 	return r, nil
 }
 
-// start is Base's, with traces.
-func (c *Common) start(ctx context.Context, name, upstream string) (*runtime, error) {
-	r, err := c.Base.start(ctx, name, upstream)
+// start is Base's, with traces, queues and streams, and the stream that FLEET_RATE needs.
+func (c *Common) start(ctx context.Context, name, upstream string, queues []bus.Queue, streams ...string,
+) (r *runtime, found bus.Found, err error) {
+	if r, err = c.Base.start(ctx, name, upstream); err != nil {
+		return nil, found, err
+	}
+	if r.tracer, err = c.Tracing.Open(name, Version(), r.log); err == nil {
+		over, end := context.WithCancel(context.Background())
+		end()
+		r.cleanups = append(r.cleanups, func() { r.tracer.Close(over) }) // work has sent what there was
+		if c.FleetRate > 0 {
+			streams = append(streams, bus.RateLeases)
+		}
+		found, err = r.check(ctx, queues, streams...)
+	}
 	if err != nil {
-		return nil, err
-	}
-	if r.tracer, err = c.Tracing.Open(name, Version(), r.log); err != nil {
 		r.close()
-		return nil, err
 	}
-	over, end := context.WithCancel(context.Background())
-	end()
-	r.cleanups = append(r.cleanups, func() { r.tracer.Close(over) }) // work has sent what there was
-	return r, nil
+	return r, found, err
 }
 
 // open logs what starts, starts the admin server and connects; it does not wait for NATS.
@@ -95,7 +100,7 @@ func (b *Base) open(name, upstream string) (*runtime, error) {
 	}
 	r.ready.starting = "starting: waiting for NATS"
 	r.metrics.ofReadiness(&r.ready)
-	stop, err := serveAdmin(b.AdminAddr, adminServer(name, &r.ready, r.metrics.registry), r.log)
+	stop, err := serveAdmin(b.AdminAddr, adminServer(&r.ready, r.metrics.registry), r.log)
 	if err != nil {
 		return nil, err
 	}

@@ -102,7 +102,7 @@ type reload struct {
 	every time.Duration // minimum time between two reloads: the interval of probes
 	log   zerolog.Logger
 	// secrets sets the client's secrets to the current ones and reports whether any has changed. After an error, which
-	// quotes no secret, the client keeps those it has. nil means that no secret is in a file.
+	// quotes no secret, the client keeps those it has.
 	secrets func() (changed bool, err error)
 
 	mu        sync.Mutex
@@ -112,7 +112,7 @@ type reload struct {
 
 // observe is called with every call to the upstream.
 func (r *reload) observe(c clients.Call) {
-	if r.secrets == nil || c.Fate != clients.Held || c.Status != http.StatusUnauthorized && c.Status != http.StatusForbidden {
+	if c.Fate != clients.Held || c.Status != http.StatusUnauthorized && c.Status != http.StatusForbidden {
 		return
 	}
 	r.mu.Lock()

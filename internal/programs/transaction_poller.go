@@ -43,20 +43,15 @@ func (p *TransactionPoller) Run(ctx context.Context) error {
 		p.Rate = p.ListRate
 	}
 
-	r, err := p.start(ctx, bus.TransactionPoller, p.APIURL)
+	r, _, err := p.start(ctx, bus.TransactionPoller, p.APIURL, nil, bus.MandateEvents, bus.MandateCallbacks)
 	if err != nil {
 		return err
 	}
 	defer r.close()
-	if _, err := r.check(ctx, nil, p.streams(bus.MandateEvents, bus.MandateCallbacks)...); err != nil {
-		return err
-	}
-	calls, limit := r.observer(&p.Common), r.limit(ctx, &p.Common)
-	api, err := p.client(r.options(&p.Common, 3, calls, limit)...) // for a sweep, a look-up and a callback at once
+	api, _, err := connect(r, &p.Common, &p.MandateAPI, 3, r.limit(ctx, &p.Common)) // for a sweep, a look-up and a callback at once
 	if err != nil {
 		return err
 	}
-	calls.reload.secrets = p.reloader(api)
 	r.metrics.ofTransactions()
 	r.metrics.ofPoller(&r.ready)
 

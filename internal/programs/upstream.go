@@ -43,6 +43,8 @@ type MailAPI struct {
 	APIURL     string `name:"api-url" env:"MAIL_API_URL" placeholder:"URL" help:"Address of the email service." group:"upstream"`
 	APIKey     string `name:"api-key" env:"MAIL_API_KEY" help:"API key; better set by the environment or --api-key-file than by this flag." group:"upstream"`
 	APIKeyFile string `name:"api-key-file" env:"MAIL_API_KEY_FILE" placeholder:"FILE" help:"File with the API key." group:"upstream"`
+
+	headersAsList bool // see MailConsumer
 }
 
 // zone is the time zone of the service's dates.
@@ -84,14 +86,14 @@ func (a *MandateAPI) client(opts ...clients.Option) (*mandate.Client, error) {
 }
 
 // client makes a client with the current key; an *Invalid names the variable that is wrong.
-func (a *MailAPI) client(headersAsList bool, opts ...clients.Option) (*mail.Client, error) {
+func (a *MailAPI) client(opts ...clients.Option) (*mail.Client, error) {
 	key, noKey := a.key()
 	if err := errors.Join(
 		invalidIf(a.APIURL == "", "MAIL_API_URL", "is not set: the address of the email service, such as https://mail.example.com"),
 		noKey); err != nil {
 		return nil, err
 	}
-	c, err := mail.New(mail.Config{URL: a.APIURL, Key: key, HeadersAsList: headersAsList}, opts...)
+	c, err := mail.New(mail.Config{URL: a.APIURL, Key: key, HeadersAsList: a.headersAsList}, opts...)
 	if err != nil {
 		return nil, badAddress("MAIL_API_URL", err)
 	}
@@ -132,32 +134,37 @@ func (a *MailAPI) key() (clients.Secret, error) {
 	return key, err
 }
 
-// reloader returns what gives c the current secrets of the files; nil if no secret is in a file.
-func (a *MandateAPI) reloader(c *mandate.Client) func() (changed bool, err error) {
-	if a.APITokenFile == "" && a.PortalKeyFile == "" && a.ChecksumSecretFile == "" {
-		return nil
+// reload gives c the current secrets, and reports whether any has changed.
+func (a *MandateAPI) reload(c *mandate.Client) (changed bool, err error) {
+	token, portal, checksum, err := a.secrets()
+	if err != nil {
+		return false, err
 	}
-	return func() (bool, error) {
-		token, portal, checksum, err := a.secrets()
-		if err != nil {
-			return false, err
-		}
-		return c.SetCredentials(token, portal, checksum)
-	}
+	return c.SetCredentials(token, portal, checksum)
 }
 
-// reloader returns what gives c the current key of the file; nil if the key is not in a file.
-func (a *MailAPI) reloader(c *mail.Client) func() (changed bool, err error) {
-	if a.APIKeyFile == "" {
-		return nil
+// reload gives c the current key, and reports whether it has changed.
+func (a *MailAPI) reload(c *mail.Client) (changed bool, err error) {
+	key, err := a.key()
+	if err != nil {
+		return false, err
 	}
-	return func() (bool, error) {
-		key, err := a.key()
-		if err != nil {
-			return false, err
-		}
-		return c.SetCredentials(key)
-	}
+	return c.SetCredentials(key)
+}
+
+// api is the configuration of one service, and C its client.
+type api[C any] interface {
+	client(...clients.Option) (C, error)
+	reload(C) (changed bool, err error)
+}
+
+// connect makes the client of a service whose secrets are read again after a refusal. conns is how many calls it makes at
+// once; limit may be nil.
+func connect[C any](r *runtime, c *Common, a api[C], conns int, limit *throttle.Limit) (C, *observer, error) {
+	o := &observer{metrics: r.metrics, reload: reload{every: c.RetryMax, log: r.log}}
+	client, err := a.client(r.options(c, conns, o, limit)...)
+	o.reload.secrets = func() (bool, error) { return a.reload(client) }
+	return client, o, err
 }
 
 // observer passes every upstream call on to the reload of secrets and the metrics.
@@ -167,16 +174,12 @@ type observer struct {
 	underWay atomic.Int64 // calls
 }
 
-func (r *runtime) observer(c *Common) *observer {
-	return &observer{metrics: r.metrics, reload: reload{every: c.RetryMax, log: r.log}}
-}
-
 func (o *observer) call(c clients.Call) {
 	o.reload.observe(c) // first: the next probe has the new secrets
 	o.metrics.call(c)
 }
 
-// options are common to all clients of a program; limit may be nil.
+// options are common to all clients of a program.
 func (r *runtime) options(c *Common, conns int, o *observer, limit *throttle.Limit) []clients.Option {
 	opts := append(c.insecure(), clients.Timeout(c.UpstreamTimeout), clients.MaxConns(conns), clients.Observe(o.call),
 		clients.UnderWay(&o.underWay))
@@ -215,14 +218,6 @@ const rateProblem = "must be 0.001 to 100000 calls per second (for example 20 or
 func isRate(perSecond float64) bool {
 	return perSecond == 0 || perSecond >= 0.001 && perSecond <= 100_000
 } // NaN is not
-
-// streams adds to the streams that a program needs the one that FLEET_RATE needs.
-func (c *Common) streams(names ...string) []string {
-	if c.FleetRate > 0 {
-		names = append(names, bus.RateLeases)
-	}
-	return names
-}
 
 // limit returns what calls wait for, at most until ctx ends; nil means nothing. FLEET_RATE is shared with other replicas.
 func (r *runtime) limit(ctx context.Context, c *Common) *throttle.Limit {
