@@ -38,38 +38,29 @@ func (q *Account) Handle(ctx context.Context, r attempt.Request[messages.Account
 	return r.History.Event(messages.Reported, &messages.AccountReported{Account: account, Fingerprint: r.History.Fingerprint}), nil
 }
 
-// read makes one call that changes nothing, with its slot and against its hold, again while the delivery has tries left.
-func read[R, T any](ctx context.Context, c *attempt.Caller, r attempt.Request[R], f func(context.Context) (T, error)) (value T, err error) {
-	for waits := c.Policy.Waits(); ; {
-		if value, err = once(ctx, c, r, f); err == nil || !repeatable(err) {
+// read makes one call that changes nothing, with its slot and against its hold, again while the delivery has tries left; once
+// after give_up_at.
+func read[R, T any](ctx context.Context, c *attempt.Caller, r attempt.Request[R], f func(context.Context) (T, error)) (T, error) {
+	policy := c.Policy
+	if !time.Now().Before(r.GiveUpAt) {
+		policy.Tries = 1
+	}
+	value, err := retry.Read(ctx, c.Stop, policy, func(ctx context.Context) (value T, err error) {
+		if err := c.Slots.Take(ctx); err != nil {
 			return value, err
 		}
-		wait, again := waits.Next(err)
-		r.Permit.Observe(hold.Call{Err: err, Exhausted: !again})
-		if !again || !c.Pause(ctx, wait) || c.Stopping() || !time.Now().Before(r.GiveUpAt) {
-			return value, err
+		defer c.Slots.Free()
+		if err := r.Permit.Call(); err != nil {
+			return value, r.Failed(clients.Held, messages.ReasonHeld, err.Error(), err)
 		}
-	}
-}
-
-func once[R, T any](ctx context.Context, c *attempt.Caller, r attempt.Request[R], f func(context.Context) (T, error)) (value T, err error) {
-	if err := c.Slots.Take(ctx); err != nil {
-		return value, err
-	}
-	defer c.Slots.Free()
-	if err := r.Permit.Call(); err != nil {
-		return value, r.Failed(clients.Held, messages.ReasonHeld, err.Error(), err)
-	}
-	if value, err = f(ctx); err == nil || !repeatable(err) {
+		value, err = f(ctx)
 		r.Permit.Observe(hold.Call{Err: err})
+		return value, err
+	})
+	if fate := clients.FateOf(err); fate == clients.Busy && !c.Stopping() && ctx.Err() == nil {
+		r.Permit.Observe(hold.Call{Err: err, Exhausted: true})
 	}
 	return value, err
-}
-
-// repeatable reports whether the same may be asked for again at once.
-func repeatable(err error) bool {
-	fate := clients.FateOf(err)
-	return fate == clients.Busy || fate == clients.Unknown
 }
 
 // unanswered ends a read that was refused or whose answer cannot be read; any other comes back until it is given up.
