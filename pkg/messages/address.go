@@ -2,7 +2,6 @@ package messages
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"errors"
 	"net/mail"
 	"slices"
@@ -122,19 +121,9 @@ var isAtom = func() (is [256]bool) {
 	return is
 }()
 
-// RecipientKey is the same for two addresses exactly when they are taken for
-// one recipient: the local part is compared as it is, the domain without case,
-// in its ASCII form (see appendDomain) and without the dot that may end it. It
-// is the beginning of a SHA-256, the same in every process.
-func RecipientKey(address string) (key [16]byte) {
-	var buf [maxAddress]byte
-	sum := sha256.Sum256(AppendRecipient(buf[:0], address))
-	copy(key[:], sum[:])
-	return key
-}
-
-// AppendRecipient appends an address in the form in which recipients are compared: two
-// addresses have the same exactly when they have the same RecipientKey.
+// AppendRecipient appends an address in the form in which recipients are compared: two addresses have the same exactly when
+// they are taken for one recipient. The local part is compared as it is, the domain without case, in its ASCII form (see
+// appendDomain) and without the dot that may end it.
 func AppendRecipient(text []byte, address string) []byte {
 	before := len(text)
 	text = append(text, address...)

@@ -38,7 +38,7 @@ func BenchmarkAHundredThousandRecipients(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			if RecipientKey(address) != [16]byte{} {
+			if KeyOf(address) != 0 {
 				n++
 			}
 		}

@@ -11,7 +11,7 @@ import (
 )
 
 // Key represents an address where the address itself must not be stored: the first
-// 8 bytes of its RecipientKey; 0 means no address. Anybody who has a list of addresses can
+// 8 bytes of its SHA-256; 0 means no address. Anybody who has a list of addresses can
 // try them, except where a RecipientSecret made the key.
 type Key uint64
 
@@ -23,8 +23,9 @@ func KeyOf(mailbox string) Key {
 	if mailbox == "" {
 		return 0
 	}
-	k := RecipientKey(fold(bare(mailbox)))
-	return Key(binary.BigEndian.Uint64(k[:]))
+	var room [maxAddress]byte
+	sum := sha256.Sum256(AppendRecipient(room[:0], fold(bare(mailbox))))
+	return Key(binary.BigEndian.Uint64(sum[:]))
 }
 
 // fold is a bare address with the local part in lower case.

@@ -117,10 +117,10 @@ func TestAPlanIsThatOfAComparisonOfAllWithAll(t *testing.T) {
 
 // plainly is what a list holds, by a map of all recipients.
 func plainly(list string) (to []string, duplicates, faults int) {
-	seen := map[[16]byte]bool{}
+	seen := map[string]bool{}
 	for text := range strings.Lines(list) {
 		address, err := messages.ParseRecipient(strings.TrimSpace(text))
-		switch key := messages.RecipientKey(address); {
+		switch key := string(messages.AppendRecipient(nil, address)); {
 		case err != nil:
 			faults++
 		case seen[key]:
