@@ -69,7 +69,7 @@ func (c *Client) Publish(ctx context.Context, r messages.Request) (Receipt, erro
 func NewMsg(op messages.Operation, body []byte) (*nats.Msg, error) {
 	meta, err := messages.Check(op, body)
 	if err == nil {
-		err = checkGiveUpAt(body)
+		err = messages.CheckGiveUpAt(meta.GiveUpAt, time.Now(), 0) // refused however long events are kept
 	}
 	if err != nil {
 		return nil, err
@@ -79,15 +79,6 @@ func NewMsg(op messages.Operation, body []byte) (*nats.Msg, error) {
 		m.Header.Set(nats.MsgIdHdr, string(op)+"/"+meta.RequestID+"/"+meta.Fingerprint)
 	}
 	return m, nil
-}
-
-// checkGiveUpAt refuses what is refused however long events are kept.
-func checkGiveUpAt(body []byte) error {
-	var r struct {
-		GiveUpAt time.Time `json:"give_up_at"`
-	}
-	_ = json.Unmarshal(body, &r) // it was read before
-	return messages.CheckGiveUpAt(r.GiveUpAt, time.Now(), 0)
 }
 
 // PublishMsg stores a message of NewMsg, or one of your own as it is: its bytes are not

@@ -85,7 +85,7 @@ var enrollFields = []field[EnrollRequest]{
 	{"failed_url", optional, func(r *EnrollRequest, v value) { r.FailedURL = v.url() }},
 	// The document names one code only: any other is for the upstream to judge.
 	{"frequency_mode", required, func(r *EnrollRequest, v value) { r.FrequencyMode = v.line() }},
-	{"give_up_at", optional, func(r *EnrollRequest, v value) { r.GiveUpAt = v.when() }},
+	{"give_up_at", optional, func(r *EnrollRequest, v value) { r.GiveUpAt = v.giveUpAt() }},
 	{"link_expired_at", optional, func(r *EnrollRequest, v value) { r.LinkExpiredAt = v.dateTime() }},
 	{"maintenance_url", optional, func(r *EnrollRequest, v value) { r.MaintenanceURL = v.url() }},
 	{"max_frequency", optional, func(r *EnrollRequest, v value) { r.MaxFrequency = v.whole('1', positive) }},

@@ -68,6 +68,8 @@ type Meta struct {
 	// Fingerprint is the SHA-256, in hex, of the body as JSON with sorted keys
 	// and without request_id; "" when the body is no JSON object.
 	Fingerprint string
+	// GiveUpAt is the body's give_up_at, zero where it names none that can be read.
+	GiveUpAt time.Time
 }
 
 // ID is the id that a request names: its body's, or else its Nats-Msg-Id; "" if neither fits. A body that cannot be read, or

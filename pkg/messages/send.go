@@ -48,7 +48,7 @@ var sendFields = []field[SendRequest]{
 	{"as_html", optional, func(r *SendRequest, v value) { r.AsHTML = v.flag() }},
 	{"content", required, func(r *SendRequest, v value) { r.Content = v.text() }},
 	{"from", optional, func(r *SendRequest, v value) { r.From = v.mailbox() }},
-	{"give_up_at", optional, func(r *SendRequest, v value) { r.GiveUpAt = v.when() }},
+	{"give_up_at", optional, func(r *SendRequest, v value) { r.GiveUpAt = v.giveUpAt() }},
 	{"headers", optional, func(r *SendRequest, v value) { r.Headers = v.headers() }},
 	{"on_unknown", optional, func(r *SendRequest, v value) {
 		r.OnUnknown = v.choice("must be report or resend", OnUnknownReport, OnUnknownResend)

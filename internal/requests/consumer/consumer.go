@@ -38,8 +38,6 @@ type Operation[R any] struct {
 	Name   messages.Operation
 	Decode func([]byte) (R, messages.Meta, error)
 	Handle Handler[R]
-	// GiveUpAt is the request's give_up_at, or zero.
-	GiveUpAt func(R) time.Time
 	// Ended is the outcome of a request that is not run, or no longer: why, and what was done for it.
 	Ended func(R, messages.FailedBody, history.Effect) (messages.State, messages.Body)
 }
@@ -189,7 +187,6 @@ func (c *Consumer[R]) awaitQueue(ctx context.Context, why error) {
 // Enrollments are the requests of mandate.enroll.
 func Enrollments(handle Handler[messages.EnrollRequest]) Operation[messages.EnrollRequest] {
 	return Operation[messages.EnrollRequest]{Name: messages.Enroll, Decode: messages.DecodeEnroll, Handle: handle,
-		GiveUpAt: func(r messages.EnrollRequest) time.Time { return r.GiveUpAt },
 		Ended: func(r messages.EnrollRequest, b messages.FailedBody, e history.Effect) (messages.State, messages.Body) {
 			if !e.None() {
 				return messages.Uncertain, &messages.EnrollUncertain{Reason: messages.ReasonInterrupted, Message: b.Message + attempt.MayBeDone,
@@ -204,8 +201,7 @@ func Enrollments(handle Handler[messages.EnrollRequest]) Operation[messages.Enro
 func Sends(handle Handler[messages.SendRequest],
 	ended func(messages.SendRequest, messages.FailedBody, history.Effect) (messages.State, messages.Body),
 ) Operation[messages.SendRequest] {
-	return Operation[messages.SendRequest]{Name: messages.Send, Decode: messages.DecodeSend, Handle: handle,
-		GiveUpAt: func(r messages.SendRequest) time.Time { return r.GiveUpAt }, Ended: ended}
+	return Operation[messages.SendRequest]{Name: messages.Send, Decode: messages.DecodeSend, Handle: handle, Ended: ended}
 }
 
 // Listings are the requests of mandate.transactions.
@@ -220,7 +216,7 @@ func Accounts(handle Handler[messages.AccountRequest]) Operation[messages.Accoun
 
 // read is an operation that changes nothing upstream: its requests have no give_up_at, and never end uncertain.
 func read[R any](name messages.Operation, decode func([]byte) (R, messages.Meta, error), handle Handler[R]) Operation[R] {
-	return Operation[R]{Name: name, Decode: decode, Handle: handle, GiveUpAt: func(R) time.Time { return time.Time{} },
+	return Operation[R]{Name: name, Decode: decode, Handle: handle,
 		Ended: func(_ R, b messages.FailedBody, _ history.Effect) (messages.State, messages.Body) {
 			return messages.Failed, &b
 		}}

@@ -268,7 +268,7 @@ func (c *Consumer[R]) open(r *bus.Request, permit *hold.Permit) *delivery[R] {
 	d.digest = named.FingerprintOf(r.Data)
 	kept := c.Kept()
 	if d.invalid == nil {
-		if d.giveUp = c.op.GiveUpAt(d.body); !d.giveUp.IsZero() {
+		if d.giveUp = named.GiveUpAt; !d.giveUp.IsZero() {
 			d.invalid = messages.CheckGiveUpAt(d.giveUp, r.Published, kept)
 		}
 	}
