@@ -3,7 +3,6 @@ package history
 import (
 	"cmp"
 	"context"
-	"slices"
 
 	"errand/pkg/messages"
 )
@@ -110,9 +109,6 @@ func (e *Effect) read(ctx context.Context, log Log, id string) error {
 	}
 	return nil
 }
-
-// LeftOut reports whether a batch is not among those that a person's redrive named, if it named any. It is not sent then.
-func LeftOut(named []int, number int) bool { return len(named) > 0 && !slices.Contains(named, number) }
 
 // Unfinished is what a batch without an end is: deferred if surely nothing was done, or else uncertain. So is one without an
 // event that was left out of a redrive: its events are older than that and may have expired before it.
