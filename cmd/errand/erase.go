@@ -32,7 +32,7 @@ deductions, callbacks), dead letters, rows of the sending log, records of calls,
 --yes it only shows them. An event "erased" without data stays, so that the request's id is not run again for as long
 as events are kept, and so does a record of who erased it and why.
 
-It needs the user eraser of deploy/nats/errand.conf; no other user may remove anything. A request without an outcome
+It needs the user eraser of deploy/nats/emergency; no other user may remove anything. A request without an outcome
 is refused: cancel it first. Copies of readers, backups, recipient lists in the object store and the services
 themselves are not reached. If mail-consumer has a RECIPIENT_KEY, pass the same here, or recipients are not found by
 their address.

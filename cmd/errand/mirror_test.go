@@ -1,9 +1,6 @@
 package main
 
 import (
-	"fmt"
-	"os"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -13,20 +10,13 @@ import (
 
 	"errand/internal/bus"
 	"errand/internal/sandbox/devkit"
+	"errand/internal/sandbox/devkit/devtest"
 )
 
 // secured is a server under the shipped configuration, where every password is "secret".
 func secured(t *testing.T) *devkit.NATS {
 	t.Helper()
-	shipped, err := os.ReadFile("../../deploy/nats/errand.conf")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var passwords strings.Builder
-	for _, variable := range regexp.MustCompile(`\$([A-Z_]+_PASSWORD)`).FindAllSubmatch(shipped, -1) {
-		fmt.Fprintf(&passwords, "%s: secret\n", variable[1])
-	}
-	n, err := devkit.Configured(t.TempDir(), passwords.String()+string(shipped))
+	n, err := devkit.Configured(t.TempDir(), devtest.Accounts(t, "../..", func(string) string { return "secret" }))
 	if err != nil {
 		t.Fatal(err)
 	}

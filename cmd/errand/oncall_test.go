@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -25,19 +24,7 @@ import (
 // the streams.
 func shipped(t *testing.T) *devkit.NATS {
 	t.Helper()
-	config, err := os.ReadFile("../../deploy/nats/errand.conf")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var passwords strings.Builder
-	for _, variable := range regexp.MustCompile(`\$([A-Z_]+_PASSWORD)`).FindAllSubmatch(config, -1) {
-		fmt.Fprintf(&passwords, "%s: secret\n", variable[1])
-	}
-	n, err := devkit.Configured(t.TempDir(), passwords.String()+string(config))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(n.Close)
+	n := secured(t)
 	errand(t, "", as(n, "provisioner", "provision")...)
 	return n
 }

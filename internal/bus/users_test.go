@@ -2,8 +2,6 @@ package bus_test
 
 import (
 	"errors"
-	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -39,11 +37,7 @@ func TestAUserWhomTheServerLetsInWithoutItsPasswordIsNamed(t *testing.T) {
 
 func TestTheUsersAreThoseOfTheShippedFile(t *testing.T) {
 	var shipped []string
-	text, err := os.ReadFile("../../deploy/nats/errand.conf")
-	must(t, err)
-	for _, found := range regexp.MustCompile(`\buser: ([a-z-]+)`).FindAllSubmatch(text, -1) {
-		shipped = append(shipped, string(found[1]))
-	}
+	devtest.Accounts(t, "../..", func(user string) string { shipped = append(shipped, user); return "" })
 	slices.Sort(shipped)
 	if have := slices.Sorted(slices.Values(bus.Users)); !slices.Equal(have, shipped) {
 		t.Errorf("bus.Users are %v, the shipped ones %v", have, shipped)

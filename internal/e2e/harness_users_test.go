@@ -31,8 +31,7 @@ import (
 )
 
 // users are the users of the shipped configuration; a program's user has its name.
-var users = []string{"mandate-consumer", "mail-consumer", "log-poller", "transaction-poller", "callback-receiver", "provisioner",
-	"service", "producer", "subscriber", "ann", "olga", "eraser", "console", "console-act", "admin", "system"}
+var users = bus.Users
 
 // password is a user's; keptItsSecrets looks for it in all that is said.
 func password(user string) string { return user + "-password-" + secretMark }
@@ -45,13 +44,7 @@ func variable(user string) string {
 // natsConfig is the configuration that is shipped, with passwords; a connection without a user is the admin's.
 func natsConfig(t *testing.T) string {
 	t.Helper()
-	shipped, err := os.ReadFile("../../deploy/nats/errand.conf")
-	must(t, err)
-	var passwords strings.Builder
-	for _, user := range users {
-		fmt.Fprintf(&passwords, "%s: %q\n", variable(user), password(user))
-	}
-	return passwords.String() + string(shipped) + "\nno_auth_user: admin\n"
+	return devtest.Accounts(t, "../..", password) + "\nno_auth_user: admin\n"
 }
 
 // securedServer is a server under natsConfig for this test alone.
@@ -117,11 +110,9 @@ func (in *installation) wantNoLeaksInEvents() {
 // replaceUser replaces how a user of the shipped configuration proves who it is.
 func replaceUser(t *testing.T, config, user, proof string) string {
 	t.Helper()
-	old := fmt.Sprintf("user: %s\n        password: $%s", user, variable(user))
+	old := fmt.Sprintf("user: %s\n        password: %q", user, password(user))
 	fatalIf(t, !strings.Contains(config, old), "the shipped configuration has no %q", old)
-	config = strings.Replace(config, old, proof, 1)
-	before, rest, _ := strings.Cut(config, variable(user)) // the server does not take one that nothing names
-	return before + strings.SplitAfterN(rest, "\n", 2)[1]
+	return strings.Replace(config, old, proof, 1)
 }
 
 // installWithConfig is an installation on a server with that configuration, where all but the

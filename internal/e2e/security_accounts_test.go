@@ -93,7 +93,7 @@ var mayWrite = map[string]*regexp.Regexp{
 // withBen adds a second person to a configuration.
 func withBen(config string) string {
 	ann := regexp.MustCompile(`\{ user: ann,.*\}`).FindString(config)
-	return strings.Replace(config, ann, ann+"\n"+strings.NewReplacer("ann", "ben", "$ANN_PASSWORD", `"`+password("ben")+`"`).Replace(ann), 1)
+	return strings.Replace(config, ann, ann+"\n"+strings.ReplaceAll(ann, "ann", "ben"), 1)
 }
 
 // ownBody is in everything that an attacker publishes in its own words.

@@ -138,8 +138,8 @@ func TestAProgramKnownByItsCertificateWorks(t *testing.T) {
 	serverCert, serverKey := ours.files(t, "server")
 	config := fmt.Sprintf("tls { cert_file: %q, key_file: %q, ca_file: %q, verify_and_map: true }\n", serverCert, serverKey, trusted) +
 		replaceUser(t, natsConfig(t), "mandate-consumer", `user: "CN=mandate-consumer"`)
-	config = strings.NewReplacer("{ user: admin, password: $ADMIN_PASSWORD }", `{ user: "CN=admin" }`, "no_auth_user: admin\n", "",
-		fmt.Sprintf("ADMIN_PASSWORD: %q\n", password("admin")), "").Replace(config)
+	config = strings.NewReplacer(fmt.Sprintf("{ user: admin, password: %q }", password("admin")), `{ user: "CN=admin" }`,
+		"no_auth_user: admin\n", "").Replace(config)
 	adminCert, adminKey := ours.files(t, "admin")
 	in := installWithConfig(t, config, nats.RootCAs(trusted), nats.ClientCert(adminCert, adminKey))
 	cert, key := ours.files(t, "mandate-consumer")

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -78,31 +79,36 @@ func (in *installation) reader(provisioner *nats.Conn, name string) jetstream.Je
 // hashed is the poller's password as `nats server passwd` writes one.
 const hashed = "$2a$04$PdE7IZl7x83vRezS64C8Pewb4JyQrkitPIpLioHrSPKNeYEgKbdP2"
 
-// The file works as it is shipped: included, with passwords and hashes of them from the
-// environment, and not at all when one of them is forgotten.
+// The files work as they are shipped: included, with passwords and hashes of them from the environment, and not at all when one
+// of them is forgotten. Without the file of the users of an emergency, nobody is one of them.
 func TestTheShippedConfigurationIsIncludedAndReadsTheEnvironment(t *testing.T) {
-	shipped, err := os.ReadFile("../../deploy/nats/errand.conf")
-	must(t, err)
 	dir := t.TempDir()
 	file := filepath.Join(dir, "nats.conf")
-	for name, text := range map[string]string{file: fmt.Sprintf("listen: 127.0.0.1:-1\njetstream { store_dir: %q }\ninclude errand.conf\n",
-		dir),
-		filepath.Join(dir, "errand.conf"): string(shipped)} {
-		must(t, os.WriteFile(name, []byte(text), 0o600))
+	ship := func(name string) {
+		text, err := os.ReadFile(filepath.Join("../../deploy/nats", name))
+		must(t, err)
+		must(t, os.WriteFile(filepath.Join(dir, filepath.Base(name)), text, 0o600))
 	}
+	must(t, os.WriteFile(file, fmt.Appendf(nil, "listen: 127.0.0.1:-1\njetstream { store_dir: %q }\ninclude errand.conf\n", dir), 0o600))
+	ship("errand.conf")
+	ship("emergency/emergency.conf")
 	for _, user := range users {
 		_, err := server.ProcessConfigFile(file)
 		errorIf(t, err == nil, "it is taken without the password of %s", user)
 		t.Setenv(variable(user), password(user))
 	}
 	t.Setenv(variable("log-poller"), hashed)
-	options, err := server.ProcessConfigFile(file)
-	must(t, err)
-	options.NoLog, options.NoSigs = true, true
-	s, err := server.NewServer(options)
-	must(t, err)
-	s.Start()
-	t.Cleanup(s.Shutdown)
+	run := func() *server.Server {
+		options, err := server.ProcessConfigFile(file)
+		must(t, err)
+		options.NoLog, options.NoSigs = true, true
+		s, err := server.NewServer(options)
+		must(t, err)
+		s.Start()
+		t.Cleanup(s.Shutdown)
+		return s
+	}
+	s := run()
 	for _, user := range users {
 		nc, _ := connectAs(t, s.ClientURL(), user)
 		err := nc.FlushWithContext(patiently(t))
@@ -111,6 +117,17 @@ func TestTheShippedConfigurationIsIncludedAndReadsTheEnvironment(t *testing.T) {
 	if nc, err := nats.Connect(s.ClientURL()); err == nil {
 		nc.Close()
 		t.Error("somebody without a name is authorized")
+	}
+	s.Shutdown()
+
+	ship("emergency.conf")
+	s = run()
+	for _, user := range users {
+		nc, err := nats.Connect(s.ClientURL(), nats.UserInfo(user, password(user)))
+		if err == nil {
+			nc.Close()
+		}
+		errorIf(t, errors.Is(err, nats.ErrAuthorization) != slices.Contains([]string{"admin", "system", "eraser"}, user), "%s: %v", user, err)
 	}
 }
 

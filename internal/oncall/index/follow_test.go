@@ -1,8 +1,6 @@
 package index
 
 import (
-	"os"
-	"regexp"
 	"slices"
 	"testing"
 	"time"
@@ -12,7 +10,6 @@ import (
 	"github.com/rs/zerolog"
 
 	"errand/internal/bus"
-	"errand/internal/sandbox/devkit"
 	"errand/internal/sandbox/devkit/devtest"
 	"errand/pkg/messages"
 )
@@ -81,15 +78,7 @@ func TestAStreamThatLostMessagesIsReadAgain(t *testing.T) {
 // The people of the shipped configuration may read all that is needed.
 func TestPeopleMayFollow(t *testing.T) {
 	t.Parallel()
-	config, err := os.ReadFile("../../../deploy/nats/errand.conf")
-	if err != nil {
-		t.Fatal(err)
-	}
-	n, err := devkit.Configured(t.TempDir(), regexp.MustCompile(`\$[A-Z_]+_PASSWORD`).ReplaceAllString(string(config), "secret"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(n.Close)
+	n := devtest.Configured(t, devtest.Accounts(t, "../../..", func(string) string { return "secret" }))
 	connect := func(user string) *nats.Conn {
 		nc, err := bus.Connect(bus.Connection{URL: n.URL, User: user, Password: "secret"}, "test", zerolog.Nop())
 		if err != nil {
@@ -102,6 +91,7 @@ func TestPeopleMayFollow(t *testing.T) {
 		t.Fatal(err)
 	}
 	in := installation{t: t, nc: connect("mandate-consumer")}
+	var err error
 	if in.js, err = jetstream.New(in.nc); err != nil {
 		t.Fatal(err)
 	}

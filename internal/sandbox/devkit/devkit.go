@@ -21,7 +21,7 @@ import (
 )
 
 // startWait is how long a server may take to become ready: 10 ms with an empty store; a large one is read first.
-const startWait = 30 * time.Second
+const startWait = 2 * time.Minute
 
 // NATS is a running server with JetStream.
 type NATS struct {

@@ -4,8 +4,13 @@ package devtest
 import (
 	"context"
 	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -44,6 +49,27 @@ func Configured(t testing.TB, config string) *devkit.NATS {
 	t.Helper()
 	return closing(t, func(dir string) (*devkit.NATS, error) { return devkit.Configured(dir, config) })
 }
+
+// Accounts is the shipped configuration of deploy/nats with all its users, read from the module's root.
+func Accounts(t testing.TB, root string, password func(user string) string) string {
+	t.Helper()
+	var files [2]string
+	for i, name := range []string{"errand.conf", "emergency/emergency.conf"} {
+		text, err := os.ReadFile(filepath.Join(root, "deploy/nats", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[i] = string(text)
+	}
+	config := strings.Replace(files[0], "include emergency.conf", files[1], 1)
+	return variable.ReplaceAllStringFunc(config, func(name string) string {
+		name = strings.TrimSuffix(name[1:], "_PASSWORD")
+		return strconv.Quote(password(strings.ReplaceAll(strings.ToLower(name), "_", "-")))
+	})
+}
+
+// variable matches where the shipped configuration has a user's password.
+var variable = regexp.MustCompile(`\$[A-Z_]+_PASSWORD`)
 
 // Provisioned is a Server with every stream and consumer, and a connection to it.
 func Provisioned(t testing.TB) (*devkit.NATS, *nats.Conn) {
