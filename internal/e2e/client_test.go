@@ -160,42 +160,86 @@ func (in *installation) run(command ...string) (said string, status int) {
 	return string(out), status
 }
 
-// Every command of the nats tool in docs/on-call/disaster.md, docs/run and deploy/nats works as the user whom they name.
-// Without the tool (see examples) it is not run.
+// runs returns a function that runs a command of the runbooks as a user whom they name, where -examples has the nats tool.
+func (in *installation) runs(dir string) (as func(user, command string)) {
+	own := in.env
+	return func(user, command string) {
+		in.t.Helper()
+		defer func() { in.env = own }()
+		in.env = []string{"PATH=" + in.programs + string(filepath.ListSeparator) + os.Getenv("PATH"), "HOME=" + dir,
+			"NATS_URL=" + strings.Join(in.js.Conn().Servers(), ","), "NATS_USER=" + user, "NATS_PASSWORD=" + password(user)}
+		said, status := in.run("sh", "-c", command)
+		errorIf(in.t, status != 0, "as %s, %s: status %d\n%s", user, command, status, said)
+	}
+}
+
+// Every command of the nats tool in docs/on-call, docs/run and deploy/nats works as the user whom they name, and so do those of
+// errand beside them. Without the tool (see examples) it is not run.
 func TestTheRunbooksCommandsWorkAsTheUsersThatTheyName(t *testing.T) {
 	if !slices.Contains(strings.Split(*examples, ","), "nats") {
 		return
 	}
-	in := install(t)
+	in := installWith(t, toolBuild)
 	admin, js := connectAs(t, in.nats.URL, "admin")
 	_, err := js.Publish(t.Context(), "mail.send.started.r1", nil)
 	must(t, err)
 	dir := t.TempDir()
-	in.reader(admin, "service")
-	as := func(user, command string) {
-		t.Helper()
-		in.env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "NATS_URL=" + in.nats.URL, "NATS_USER=" + user,
-			"NATS_PASSWORD=" + password(user)}
-		said, status := in.run("sh", "-c", command)
-		errorIf(t, status != 0, "as %s, %s: status %d\n%s", user, command, status, said)
-	}
+	as := in.runs(dir)
+	as("provisioner", "errand provision --reader service")
+	as("service", "errand mirror service")
 	as("provisioner", "nats object add lists --max-bucket-size 4G --ttl 336h --inbox-prefix _INBOX_provisioner")
 	as("admin", "nats account backup "+dir+"/all --force")
+	as("admin", "nats stream backup MANDATE_REQUESTS "+dir+"/requests")
+	for _, stream := range []string{"MANDATE_REQUESTS", "MAIL_REQUESTS", "RATE_LEASES"} {
+		as("admin", "nats stream rm "+stream+" --force")
+	}
 	for _, stream := range []string{"MANDATE_EVENTS", "MAIL_EVENTS", "MAIL_DELIVERIES", "DEAD_LETTERS", "AUDIT"} {
 		as("admin", "nats stream rm "+stream+" --force")
 		as("admin", "nats stream restore "+dir+"/all/"+stream)
 	}
+	as("provisioner", "errand provision --dry-run; errand provision")
 	_, there, err := bus.Last(t.Context(), admin, bus.MailEvents, "mail.send.*.r1")
 	must(t, err)
 	errorIf(t, !there, "the event before the backup is not there after the restore")
-	as("admin", "nats stream backup MANDATE_REQUESTS "+dir+"/requests")
+	in.start("mandate-consumer")
+	in.publish("mandate.enroll.requested", enrollment("r2", "payer_email", "ann@example.com"))
+	in.waitOutcomes("mandate.enroll.*.*", 1, time.Minute)
+	as("ann", "errand publish mandate.transactions.requested --wait -o json | jq -r '.records[].order_number' | sort -u > "+dir+"/enrolled")
+	as("ann", "errand find ann@example.com; errand status || test $? = 1") // mail-consumer and log-poller do not run
+	as("olga", "errand pause enroll --for 30m --why 'INC-4711'; errand resume enroll --why 'INC-4711 is over'")
+	as("eraser", "errand erase --of ann@example.com; errand erase --of ann@example.com --yes --why 'letter 17' --as olga")
+	for _, options := range []string{"--max-bytes MANDATE_REQUESTS=4G", "--max-bytes 2G,MANDATE_EVENTS=10G", "--max-age 336h --force",
+		"--missing --repair"} {
+		as("provisioner", "errand provision "+options)
+	}
 	as("admin", "nats stream purge MANDATE_REQUESTS --force")
 	as("admin", "nats stream purge MAIL_DELIVERIES --subject 'mail.log.sent.>' --force")
+	as("service", "nats stream purge MAIL_EVENTS --subject 'mail.*.*.r1' --force")
 	as("admin", "nats stream edit MANDATE_EVENTS --compression s2 --force")
 	as("admin", "nats consumer rm MAIL_EVENTS service --force")
+	as("service", "nats stream rm MAIL_EVENTS --force")
 	as("admin", "echo ann@example.com >"+dir+"/list; nats object put lists "+dir+"/list --name l --force")
 	as("admin", "nats object rm lists l --force")
 	as("system", "nats server list; nats server report jetstream")
+}
+
+// The same, of a cluster: one copy of each stream becomes three, and a server that does not come back is removed.
+func TestTheRunbooksCommandsWorkInACluster(t *testing.T) {
+	if !slices.Contains(strings.Split(*examples, ","), "nats") {
+		return
+	}
+	dir := toolBuild.programs(t)
+	parallel(t)
+	servers := brokers(t, 3, "")
+	in := installAt(t, dir, urls(servers), 1)
+	as := in.runs(t.TempDir())
+	as("provisioner", "errand provision --replicas 3")
+	as("provisioner", "nats object add lists --replicas 3 --max-bucket-size 1G --ttl 192h --inbox-prefix _INBOX_provisioner")
+	as("system", "nats server report jetstream")
+	servers[2].kill()
+	as("system", "until nats server cluster peer-remove n2 --force; do sleep 1; done")
+	as("provisioner", "errand provision --replicas 1 --force")
+	as("provisioner", "errand provision")
 }
 
 // The examples report every outcome, with no more rights than the shipped service has.
