@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"slices"
 	"strings"
@@ -15,7 +16,8 @@ import (
 	"errand/internal/sandbox"
 )
 
-// One round by default. More of them, in which queues forget requests too:
+// One round by default. More of them, in which queues forget requests or deliver them again, and streams of events and of dead
+// letters are full, while their leaders change:
 //
 //	go test ./internal/e2e -run TestClusterLosesItsServers -v -timeout 30m -broker.rounds 10
 var brokerRounds = flag.Int("broker.rounds", 1, "how often the servers of the cluster are made to fail, each way")
@@ -23,6 +25,7 @@ var brokerRounds = flag.Int("broker.rounds", 1, "how often the servers of the cl
 // cluster is a storm over three servers, that fail instead of the programs.
 type cluster struct {
 	*storm
+	draw     *rand.Rand
 	servers  []*broker
 	programs []*process
 }
@@ -33,7 +36,7 @@ type cluster struct {
 func TestClusterLosesItsServers(t *testing.T) {
 	dir := releaseBuild.programs(t)
 	parallel(t)
-	c := &cluster{servers: brokers(t, 3, "")}
+	c := &cluster{draw: rand.New(rand.NewPCG(24, 3)), servers: brokers(t, 3, "")}
 	c.storm = &storm{began: time.Now(), installation: installAt(t, dir, urls(c.servers), 3, "RETRY_MAX=500ms", "MAIL_BATCH_SIZE=100",
 		"POLL_LIMIT=500")}
 	c.set(func(s *sandbox.Settings) {
@@ -81,6 +84,7 @@ func TestClusterLosesItsServers(t *testing.T) {
 func (c *cluster) fail() {
 	if *brokerRounds > 1 {
 		c.forget() // programs wait for minutes before they start a queue over
+		c.fill()
 	}
 	c.stepDown()
 	l := c.leader(bus.MandateEvents)
@@ -130,7 +134,7 @@ func (c *cluster) fail() {
 	c.log("all programs work")
 }
 
-// forget moves each queue past what waits in it, as servers with a lost state do, while its leader changes.
+// forget moves each queue past what waits in it or to anywhere, as servers with a lost state do, while its leader changes.
 func (c *cluster) forget() {
 	for _, q := range bus.Queues() {
 		c.until(q.Name+" to forget", busy, func() bool {
@@ -140,12 +144,31 @@ func (c *cluster) forget() {
 			if err != nil {
 				return false
 			}
-			_, err = c.js.ResetConsumerToSequence(ctx, q.Stream, q.Name, s.CachedInfo().State.LastSeq+1)
+			to := s.CachedInfo().State.LastSeq + 1
+			if c.draw.IntN(2) == 0 {
+				to = 1 + c.draw.Uint64N(to)
+			}
+			_, err = c.js.ResetConsumerToSequence(ctx, q.Stream, q.Name, to)
 			return err == nil
 		})
 		c.ask("$JS.API.CONSUMER.LEADER.STEPDOWN." + q.Stream + "." + q.Name)
 	}
 	c.log("the queues have forgotten what waited")
+}
+
+// fill leaves streams no room for some seconds, in which their leaders change.
+func (c *cluster) fill() {
+	streams := []string{bus.MandateEvents, bus.MailEvents, bus.DeadLetters}
+	limit := func(full bool, what string) {
+		for _, stream := range streams {
+			c.until(stream+what, busy, func() bool { return c.limitStream(stream, full) == nil })
+		}
+	}
+	limit(true, " to be full")
+	c.stepDown()
+	wait(c.t.Context(), around(5*time.Second, c.draw))
+	limit(false, " to have room")
+	c.log("the streams had no room")
 }
 
 // stepDown makes every stream and every consumer change its leader.
