@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strings"
 
 	"errand/internal/programs"
 )
@@ -36,7 +37,11 @@ func (c *compare) chosen() ([]scenario, error) {
 		return !only.MatchString(s.key) || c.Quick && c.Only == "" && !s.quick
 	})
 	if len(all) == 0 {
-		return nil, &programs.Invalid{Variable: "--only", Problem: "no scenario matches"}
+		var keys []string
+		for _, s := range scenarios(1) {
+			keys = append(keys, s.key)
+		}
+		return nil, &programs.Invalid{Variable: "--only", Problem: "must match one of " + strings.Join(keys, ", ")}
 	}
 	return all, nil
 }
