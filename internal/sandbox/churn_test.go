@@ -8,18 +8,6 @@ import (
 	"time"
 )
 
-func TestTotalsOfTheLogCanBeOffOrMissing(t *testing.T) {
-	s := instant(t, newSandbox(t, strictOptions()))
-	send(t, s, "Notice", many(50)...)
-	set(t, s, func(v *Settings) { v.TotalOff = -7 })
-	equal(t, "off", logs(t, s, "?limit=20")["total_record"], 43)
-	set(t, s, func(v *Settings) { v.TotalOff = -70 })
-	equal(t, "never negative", logs(t, s, "?limit=20")["total_record"], 0)
-	set(t, s, func(v *Settings) { v.NoTotals = true })
-	page := logs(t, s, "?limit=20")
-	equal(t, "missing", []any{page["total_record"], page["total_page"], page["limit"], len(tos(t, page))}, []any{nil, nil, 20, 20})
-}
-
 func TestRowsHaveEveryFormAndEachKeepsItsForm(t *testing.T) {
 	s := instant(t, newSandbox(t, strictOptions()))
 	set(t, s, func(v *Settings) { v.LogForms, v.ShareBounced = true, 0.5 })
@@ -37,24 +25,6 @@ func TestRowsHaveEveryFormAndEachKeepsItsForm(t *testing.T) {
 	kinds := slices.Compact(once)
 	if want := 3*3 + 3*2; len(kinds) != want { // status is never left out of a bounced row
 		t.Errorf("%d kinds of rows, want %d: %q", len(kinds), want, kinds)
-	}
-}
-
-func TestPagesCanHaveADifferentCapEachTime(t *testing.T) {
-	s := instant(t, newSandbox(t, strictOptions()))
-	send(t, s, "Notice", many(500)...)
-	set(t, s, func(v *Settings) { v.LogCap, v.LogCapVaries = 100, true })
-	sizes := map[int]bool{}
-	for range 50 {
-		page := logs(t, s, "?limit=500&page=2")
-		n := len(tos(t, page))
-		if equal(t, "limit", page["limit"], n); n < 50 || n > 100 {
-			t.Fatalf("a page of %d rows, want 50 to 100", n)
-		}
-		sizes[n] = true
-	}
-	if len(sizes) < 10 {
-		t.Errorf("50 pages had %d sizes", len(sizes))
 	}
 }
 
@@ -103,22 +73,4 @@ func TestALateRowIsAtMostAsOldAsTheSetting(t *testing.T) {
 			t.Errorf("the latest of 50 rows is %v late, want nearly an hour", oldest)
 		}
 	})
-}
-
-func TestPagesCanHaveOneSizeWhateverLimitAsksFor(t *testing.T) {
-	s := instant(t, newSandbox(t, strictOptions()))
-	send(t, s, "Notice", many(50)...)
-	set(t, s, func(v *Settings) { v.LogCap, v.LogFixed = 20, true })
-	for limit, want := range map[string]int{"7": 20, "20": 20, "45": 20} {
-		page := logs(t, s, "?page=2&limit="+limit)
-		equal(t, "rows and limit", []any{len(tos(t, page)), page["limit"]}, []any{want, want})
-	}
-}
-
-func TestAPageCanAnswerTheRequestedLimitInsteadOfItsOwn(t *testing.T) {
-	s := instant(t, newSandbox(t, strictOptions()))
-	send(t, s, "Notice", many(50)...)
-	set(t, s, func(v *Settings) { v.LogCap, v.LogCapUntold = 20, true })
-	page := logs(t, s, "?page=3&limit=45")
-	equal(t, "rows and limit", []any{len(tos(t, page)), page["limit"], page["total_page"]}, []any{10, 45, 3})
 }

@@ -102,9 +102,8 @@ type lostRow struct {
 	at int64 // when it was removed, milliseconds since 1970
 }
 
-// churn changes the log before a page is served, as the settings say, and returns the maximum number of rows of that page.
-// The caller holds the lock.
-func (o *outbox) churn(v *Settings, now time.Time) (maxRows int) {
+// churn changes the log before a page is served, as the settings say. The caller holds the lock.
+func (o *outbox) churn(v *Settings, now time.Time) {
 	if o.draw() < v.LogLosses && len(o.log) > 0 {
 		at := int(o.draw() * float64(len(o.log)))
 		o.lost = append(o.lost, lostRow{o.log[at], now.UnixMilli()})
@@ -115,10 +114,6 @@ func (o *outbox) churn(v *Settings, now time.Time) (maxRows int) {
 		late := time.Duration(o.draw() * float64(v.LogLateBy))
 		o.insert(map[string]json.RawMessage{}, now.Add(-late), foreignRow{state: Delivered, entered: now.UnixMilli()})
 	}
-	if maxRows = v.LogCap; v.LogCapVaries {
-		maxRows -= int(o.draw() * float64(maxRows/2+1))
-	}
-	return maxRows
 }
 
 // draw returns the log's next random number, at least 0 and less than 1.

@@ -57,13 +57,9 @@ Settings (durations are text, "1.5s")
   log_order                      newest, oldest, none
   log_delay, log_spread          from acceptance to the first row; over which the rows are spread
   log_cap                        maximum rows of a page
-  wrong_total_page               total_page is one too many
-  total_off, no_totals           total_record is off by this number; totals are left out
-  log_forms, log_cap_varies      rows in any documented form; a different cap for each page
+  log_forms                      rows in any documented form
   log_losses, log_late           chance before each page that a row is removed, or added late
   log_late_by                    maximum age of a late row
-  log_fixed                      a page has log_cap rows, whatever limit asks for
-  log_cap_untold                 limit in the answer is the requested one, not the real one
   share_deferred, deferred_for   share of 4xx replies; delivered later, in the same row
   share_bounced                  share of 5xx replies
 A local part that contains "bounce" or "defer" always has that result.

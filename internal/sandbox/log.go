@@ -23,20 +23,8 @@ const defaultLimit = 100
 func (s *Sandbox) logs(c *call) answer {
 	query := c.r.URL.Query()
 	page := positiveInt(query.Get("page"), 1)
-	asked := positiveInt(query.Get("limit"), defaultLimit)
-	rows, total, limit := s.outbox.page(c.Settings, page, asked)
-	pages := (total + limit - 1) / limit
-	if c.WrongTotalPage {
-		pages++
-	}
-	data := []any{"data", rows}
-	if !c.NoTotals {
-		data = append(data, "total_record", max(0, total+c.TotalOff), "total_page", pages)
-	}
-	if c.LogCapUntold {
-		limit = asked
-	}
-	return envelope(object(append(data, "current_page", page, "limit", limit)...))
+	rows, total, limit := s.outbox.page(c.Settings, page, positiveInt(query.Get("limit"), defaultLimit))
+	return envelope(object("data", rows, "total_record", total, "total_page", (total+limit-1)/limit, "current_page", page, "limit", limit))
 }
 
 // page returns the rows of a page, the number of rows in the log, and the maximum of this page.
@@ -45,10 +33,8 @@ func (o *outbox) page(settings *Settings, page, limit int) (rows []json.RawMessa
 	defer o.mu.Unlock()
 	now := time.Now() // under the lock: a row that was added meanwhile would have no state yet
 	o.appendDue(now)
-	if most = o.churn(settings, now); limit < most && !settings.LogFixed {
-		most = limit
-	}
-	total = len(o.log)
+	o.churn(settings, now)
+	most, total = min(limit, settings.LogCap), len(o.log)
 	begin := min((page-1)*most, total)
 	rows = make([]json.RawMessage, min(begin+most, total)-begin)
 	for i := range rows {

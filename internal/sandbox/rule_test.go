@@ -130,7 +130,7 @@ func TestSettingsAreChangedByName(t *testing.T) {
 	equal(t, "answer", []any{got["latency"], got["quota"], got["log_order"]}, []any{"20ms", 5, "newest"})
 	for _, body := range []string{`{"qouta":1}`, `{"quota":-1}`, `{"log_order":"random"}`, `{"log_cap":0}`,
 		`{"share_bounced":0.6,"share_deferred":0.6}`, `{"latency":1}`, `{"latency":"-1s"}`, `{"log_late_by":"-1s"}`,
-		`{"log_fixed":true,"log_cap_varies":true}`, `{"callback_copies":101}`, `x`} {
+		`{"callback_copies":101}`, `x`} {
 		if status, got := ask(t, s, "PUT", "/_sandbox/settings", body); status != http.StatusBadRequest || got["error"] == "" {
 			t.Errorf("%s: got %d %v", body, status, got)
 		}

@@ -26,20 +26,14 @@ type Settings struct {
 	Quota     int64 `json:"quota"`     // recipients the account may send to in total
 	Suspended bool  `json:"suspended"` // submissions are refused with 403, and the account says so
 
-	LogOrder       string   `json:"log_order"`        // newest, oldest, none
-	LogDelay       Duration `json:"log_delay"`        // from acceptance to the first recipient's row
-	LogSpread      Duration `json:"log_spread"`       // over which a message's rows are spread
-	LogCap         int      `json:"log_cap"`          // maximum rows of a page, whatever limit asks for
-	WrongTotalPage bool     `json:"wrong_total_page"` // total_page is one too many
-	TotalOff       int      `json:"total_off"`        // added to total_record
-	NoTotals       bool     `json:"no_totals"`        // total_record and total_page are left out
-	LogForms       bool     `json:"log_forms"`        // status and delivered vary between the forms that the documents show
-	LogCapVaries   bool     `json:"log_cap_varies"`   // each page has a different cap
-	LogLosses      float64  `json:"log_losses"`       // chance that a row is removed before a page is served, 0 to 1
-	LogLate        float64  `json:"log_late"`         // chance that a row is added late before a page is served, 0 to 1
-	LogLateBy      Duration `json:"log_late_by"`      // maximum age of such a row
-	LogFixed       bool     `json:"log_fixed"`        // a page has log_cap rows, whatever limit asks for
-	LogCapUntold   bool     `json:"log_cap_untold"`   // limit in the answer is the requested one, not the page's real one
+	LogOrder  string   `json:"log_order"`   // newest, oldest, none
+	LogDelay  Duration `json:"log_delay"`   // from acceptance to the first recipient's row
+	LogSpread Duration `json:"log_spread"`  // over which a message's rows are spread
+	LogCap    int      `json:"log_cap"`     // maximum rows of a page, whatever limit asks for
+	LogForms  bool     `json:"log_forms"`   // status and delivered vary between the forms that the documents show
+	LogLosses float64  `json:"log_losses"`  // chance that a row is removed before a page is served, 0 to 1
+	LogLate   float64  `json:"log_late"`    // chance that a row is added late before a page is served, 0 to 1
+	LogLateBy Duration `json:"log_late_by"` // maximum age of such a row
 
 	ShareDeferred float64  `json:"share_deferred"` // share of recipients that get a 4xx reply first and the mail later, 0 to 1
 	DeferredFor   Duration `json:"deferred_for"`
@@ -73,8 +67,6 @@ func (v Settings) check() error {
 		return fmt.Errorf("quota is %d, it must not be negative", v.Quota)
 	case !share(v.ShareDeferred) || !share(v.ShareBounced) || v.ShareDeferred+v.ShareBounced > 1:
 		return fmt.Errorf("share_deferred, share_bounced and their sum must be between 0 and 1")
-	case v.LogFixed && v.LogCapVaries:
-		return fmt.Errorf("log_fixed and log_cap_varies cannot be used together")
 	case v.Latency < 0 || v.LogDelay < 0 || v.LogSpread < 0 || v.DeferredFor < 0 || v.ListDelay < 0 || v.CallbackWait < 0 ||
 		v.LogLateBy < 0:
 		return fmt.Errorf("a duration must not be negative")
