@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
-
-	"github.com/rs/zerolog"
 
 	"errand/internal/bus"
 	"errand/internal/lists/deliveries"
@@ -60,7 +57,7 @@ func (p *LogPoller) Run(ctx context.Context) error {
 	store.ReadSince = &r.metrics.readSince
 	log := deliveries.New(deliveries.Config{Read: api.LogPage, Store: store,
 		Recipients: p.Recipients, ReportAfter: p.ReportAfter,
-		Secrets: deliveries.Secrets{Known: secrets, Plain: warnOnce(r.log)}, Published: r.metrics.delivered,
+		Secrets: secrets, Published: r.metrics.delivered,
 		Dropped: func(n int, since time.Time) {
 			r.log.Warn().Int("recipients", n).Time("matched_since", since).Msg("the oldest recipients were forgotten: raise POLL_RECIPIENTS")
 		}})
@@ -80,17 +77,6 @@ func noteOfRecipients(n, limit int) string {
 	}
 	return fmt.Sprintf("it keeps %d of at most %d recipients: raise POLL_RECIPIENTS, or rows of the oldest mail become unmatched",
 		n, limit)
-}
-
-// warnOnce warns once that a record has keys that anybody can make.
-func warnOnce(log zerolog.Logger) func(request string) {
-	var once sync.Once
-	return func(request string) {
-		once.Do(func() {
-			log.Warn().Str("request_id", request).Msg("records of calls have plain keys of recipients, though RECIPIENT_KEY is set: " +
-				"is it set for mail-consumer too? Records from before it was set stay until they age out")
-		})
-	}
 }
 
 // since reads POLL_SINCE; the zero time means the whole log.

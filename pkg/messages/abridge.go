@@ -25,7 +25,9 @@ func Abridge(body Body) (smaller bool) {
 	case *FailedBody:
 		b.Fields, smaller = fewer(b.Fields)
 	case *DeliveryBody:
-		b.Entry, smaller = lighter(b.Entry, "to")
+		b.Entry, smaller = lightest(b.Entry, "to")
+	case *TransactionBody:
+		b.Transaction, smaller = lightest(b.Transaction, "id")
 	case *CallbackBody:
 		if smaller = b.Body != ""; smaller {
 			b.Body, b.Encoding = "", CallbackWithheld
@@ -54,6 +56,15 @@ func fewer(fields map[string][]string) (map[string][]string, bool) {
 		out[name] = fields[name]
 	}
 	return out, less
+}
+
+// lightest does what lighter does and, where nothing else is left, leaves out all.
+func lightest(object json.RawMessage, keep string) (json.RawMessage, bool) {
+	less, smaller := lighter(object, keep)
+	if none := json.RawMessage("{}"); !smaller && len(object) > len(none) {
+		return none, true
+	}
+	return less, smaller
 }
 
 // lighter leaves out the largest members of an object, but for the one named keep,

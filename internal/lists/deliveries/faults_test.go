@@ -50,7 +50,7 @@ func TestRowsOfACorrectionAreAtItsPlaces(t *testing.T) {
 			for _, live := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s, %s, live %t", name, keys, live), func(t *testing.T) {
 					inScenario(t, func(s *scenario) {
-						s.config.Secrets.Known = []*messages.RecipientSecret{newSecret, oldSecret}
+						s.config.Secrets = []*messages.RecipientSecret{newSecret, oldSecret}
 						s.restart()
 						s.secret = secrets[0]
 						s.started("r", 2, 1)

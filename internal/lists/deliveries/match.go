@@ -92,7 +92,10 @@ func (c candidate) before(d candidate) bool {
 
 func (x *calls) candidates(r row) (c candidates) {
 	for _, g := range x.generations {
-		for _, address := range r.to.keys() {
+		for _, address := range r.to {
+			if address == 0 {
+				continue
+			}
 			for i := range g.near(address, r) {
 				x.steps++
 				if c.add(g, i, r); len(c.requests) > maxCandidates {
@@ -115,7 +118,7 @@ func (c *candidates) add(g *generation, i uint32, r row) {
 	if !possible || b.replaced {
 		return
 	}
-	if b.from != 0 && r.from.plain != 0 && !r.from.is(b.from) {
+	if b.from != 0 && r.from[0] != 0 && !r.from.is(b.from) {
 		c.rival = true
 		return
 	}

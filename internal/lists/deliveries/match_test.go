@@ -12,7 +12,7 @@ var start = time.Date(2026, 3, 1, 8, 0, 0, 0, time.UTC)
 
 func key(n int) messages.Key { return messages.KeyOf(fmt.Sprintf("p%d@example.test", n)) }
 
-func one(k messages.Key) party { return party{plain: k} }
+func one(k messages.Key) party { return party{k} }
 
 func ms(t time.Time) int64 { return t.UnixMilli() }
 

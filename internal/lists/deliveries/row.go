@@ -99,25 +99,11 @@ func statusOf(e mail.Entry, reply messages.SMTP) messages.State {
 	return messages.Unknown // there is no reply, or it contradicts delivered
 }
 
-// longestEntry is the maximum size of the row in an event, over twice the documented: a larger one must not stop the others.
-const longestEntry = 64 << 10
-
 // eventOf is the event about a row and its state, which id names, before it is matched.
 func eventOf(e mail.Entry, id sweep.ID, now time.Time) messages.Event {
-	reply, raw := parseReply(e.Response), e.Raw
-	state := statusOf(e, reply)
-	if len(raw) > longestEntry {
-		raw, _ = json.Marshal(map[string]any{ // strings, a bool and a time always marshal
-			"created_at": e.CreatedAt, "envelope_id": messages.Cut(e.EnvelopeID), "from": messages.Cut(e.From), "to": messages.Cut(e.To),
-			"status": map[string]any{"delivered": e.Delivered, "response": messages.Cut(e.Response)},
-		})
-	}
-	return messages.Event{Operation: messages.Delivery, State: state, ID: messages.Unmatched, Body: &messages.DeliveryBody{
-		Common:  messages.Common{At: messages.Time{Time: now}},
-		EventID: hex.EncodeToString(id[:]),
-		Entry:   raw,
-		SMTP:    reply,
-	}}
+	reply := parseReply(e.Response)
+	return messages.Event{Operation: messages.Delivery, State: statusOf(e, reply), ID: messages.Unmatched, Body: &messages.DeliveryBody{
+		Common: messages.Common{At: messages.Time{Time: now}}, EventID: hex.EncodeToString(id[:]), Entry: e.Raw, SMTP: reply}}
 }
 
 // row is what a match needs of a row of the sending log: times in milliseconds since 1970 by our clock, 0 if unknown.
@@ -134,30 +120,15 @@ func (r row) skew() int64 {
 	return maxSkew + max(0, r.seen-cmp.Or(r.accepted, r.created, r.seen))/driftTime
 }
 
-// party is the keys of an address that a record of a call may have: messages.KeyOf, and the secrets'; 0 where there are
+// party is the keys of an address that a record of a call may have: messages.KeyOf, then the secrets'; 0 where there are
 // fewer.
-type party struct {
-	plain  messages.Key
-	secret [maxSecrets]messages.Key
-}
+type party [1 + maxSecrets]messages.Key
 
-func (p party) is(k messages.Key) bool {
-	return k == p.plain || k != 0 && slices.Contains(p.secret[:], k)
-}
-
-func (p party) keys() []messages.Key {
-	all := append(make([]messages.Key, 0, 1+maxSecrets), p.plain)
-	for _, k := range p.secret {
-		if k != 0 {
-			all = append(all, k)
-		}
-	}
-	return all
-}
+func (p party) is(k messages.Key) bool { return k != 0 && slices.Contains(p[:], k) }
 
 // rowOf reads a row seen now. offset is how far the upstream's clock is ahead; too large a one says nothing about times.
 func rowOf(e mail.Entry, now time.Time, offset time.Duration) row {
-	r := row{to: party{plain: messages.KeyOf(e.To)}, from: party{plain: messages.KeyOf(e.From)}, seen: now.UnixMilli()}
+	r := row{to: party{messages.KeyOf(e.To)}, from: party{messages.KeyOf(e.From)}, seen: now.UnixMilli()}
 	if wrong(offset) {
 		return r
 	}

@@ -2,6 +2,7 @@ package deliveries
 
 import (
 	"fmt"
+	"slices"
 
 	"errand/pkg/clients/mail"
 	"errand/pkg/messages"
@@ -10,12 +11,9 @@ import (
 // maxSecrets is how many secrets are known at once: two, while one is replaced.
 const maxSecrets = 2
 
-// Secrets are those that the mail consumer may have made the keys of addresses with.
-type Secrets struct {
-	Known []*messages.RecipientSecret // at most maxSecrets; keys are plain hashes without any
-	// Plain, if set, is called with the id of each request whose record has plain keys, though there are secrets.
-	Plain func(request string)
-}
+// Secrets are those that the mail consumer may have made the keys of addresses with, at most maxSecrets; keys are plain hashes
+// without any.
+type Secrets []*messages.RecipientSecret
 
 // UnknownSecretError means that records of calls have keys of an unknown secret. Until it is known nothing is published.
 type UnknownSecretError struct {
@@ -30,23 +28,15 @@ func (e *UnknownSecretError) Error() string {
 
 // check looks at the secret of a record.
 func (s Secrets) check(request string, b messages.SentBody) error {
-	if b.Secret == nil {
-		if len(s.Known) > 0 && len(b.Keys) > 0 && s.Plain != nil {
-			s.Plain(request)
-		}
+	if b.Secret == nil || slices.ContainsFunc(s, func(known *messages.RecipientSecret) bool { return known.ID() == b.Secret.ID }) {
 		return nil
-	}
-	for _, known := range s.Known {
-		if known.ID() == b.Secret.ID {
-			return nil
-		}
 	}
 	return &UnknownSecretError{request, b.Secret.ID}
 }
 
 // add gives a row the keys that the secrets make.
 func (s Secrets) add(r *row, e mail.Entry) {
-	for i, known := range s.Known {
-		r.to.secret[i], r.from.secret[i] = known.KeyOf(e.To), known.KeyOf(e.From)
+	for i, known := range s {
+		r.to[1+i], r.from[1+i] = known.KeyOf(e.To), known.KeyOf(e.From)
 	}
 }

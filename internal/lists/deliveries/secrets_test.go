@@ -18,7 +18,7 @@ var oldSecret, newSecret = messages.NewRecipientSecret(strings.Repeat("old", 11)
 func TestRowsFindTheirCallsWhileSecretsAreReplaced(t *testing.T) {
 	inScenario(t, func(s *scenario) {
 		for i, secret := range []*messages.RecipientSecret{nil, oldSecret, newSecret} {
-			s.secret, s.config.Secrets.Known = secret, [][]*messages.RecipientSecret{nil, {oldSecret}, {newSecret, oldSecret}}[i]
+			s.secret, s.config.Secrets = secret, [][]*messages.RecipientSecret{nil, {oldSecret}, {newSecret, oldSecret}}[i]
 			id := []string{"plain", "old", "new"}[i]
 			s.started(id, 1, 1)
 			s.callsFrom("Shop@example.test", id, 1, 0, "Ann@example.test")
@@ -44,7 +44,7 @@ func TestAPollerWithoutTheSecretPublishesNothing(t *testing.T) {
 	for name, known := range map[string][]*messages.RecipientSecret{"none": nil, "another": {newSecret}} {
 		t.Run(name, func(t *testing.T) {
 			inScenario(t, func(s *scenario) {
-				s.config.Secrets.Known = known
+				s.config.Secrets = known
 				s.restart()
 				s.learn()
 				s.secret = oldSecret
@@ -68,7 +68,7 @@ func TestAPollerWithoutTheSecretPublishesNothing(t *testing.T) {
 				if len(s.events) > 0 {
 					t.Errorf("%d events are published", len(s.events))
 				}
-				s.config.Secrets.Known = append(known, oldSecret)
+				s.config.Secrets = append(known, oldSecret)
 				s.run(time.Minute)
 				if n := len(s.eventsOf(messages.Delivery, messages.Delivered, "r")); n != 1 {
 					t.Errorf("with the secret %d rows are its own, want 1", n)
@@ -80,25 +80,10 @@ func TestAPollerWithoutTheSecretPublishesNothing(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// That the consumer uses no secret though the poller has one is said, of each record.
-func TestPlainRecordsAreReportedWhereThereIsASecret(t *testing.T) {
-	for _, known := range [][]*messages.RecipientSecret{nil, {newSecret}} {
-		inScenario(t, func(s *scenario) {
-			var plain []string
-			s.config.Secrets = Secrets{Known: known, Plain: func(request string) { plain = append(plain, request) }}
-			s.sends("r", "x@example.test")
-			s.run(time.Minute)
-			if len(plain) > 0 != (len(known) > 0) {
-				t.Errorf("%d secrets: reported are %v", len(known), plain)
-			}
-		})
-	}
-}
-
 // What is known of a batch stays known when it is sent again with keys of another secret.
 func TestABatchThatIsSentAgainUnderAnotherSecretStaysProven(t *testing.T) {
 	inScenario(t, func(s *scenario) {
-		s.config.Secrets.Known = []*messages.RecipientSecret{newSecret, oldSecret}
+		s.config.Secrets = []*messages.RecipientSecret{newSecret, oldSecret}
 		s.restart()
 		s.secret = oldSecret
 		s.loses("r", "ann@example.test", "bob@example.test")

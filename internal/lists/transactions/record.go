@@ -66,9 +66,6 @@ func timeOf(text string, times *mandates.Times) time.Time {
 	return time.Time{}
 }
 
-// maxRecord is the maximum size of a record in an event: one that is too large must not stop the others.
-const maxRecord = 64 << 10
-
 func (r Record) event(id sweep.ID, match messages.TransactionMatch, now time.Time, withoutPayer bool) messages.Event {
 	request, raw := messages.Unmatched, r.Raw
 	b := &messages.TransactionBody{Common: messages.Common{At: messages.Time{Time: now}}, EventID: hex.EncodeToString(id[:]),
@@ -78,10 +75,10 @@ func (r Record) event(id sweep.ID, match messages.TransactionMatch, now time.Tim
 		request = match.Candidates[0]
 		b.RequestID, b.Match.Candidates = request, nil
 	}
-	if withoutPayer || len(raw) > maxRecord {
+	if withoutPayer {
 		raw = messages.WithoutPayer(raw)
 	}
-	if b.Transaction = raw; len(raw) > maxRecord || !bytes.HasPrefix(raw, []byte("{")) || !json.Valid(raw) {
+	if b.Transaction = raw; !bytes.HasPrefix(raw, []byte("{")) || !json.Valid(raw) {
 		b.Transaction = json.RawMessage("{}")
 	}
 	return messages.Event{Operation: r.Kind, State: r.Status, ID: request, Body: b}
