@@ -110,7 +110,7 @@ func mandateOf() []inspect.Story {
 					`"order_number":"DD003","created_at":"2026-01-31 10:00:00"}}`)}}}}
 }
 
-// unmatchedOf is what is found of an order number that is of no request any more.
+// unmatchedOf is what is found of an order number whose request is gone.
 func unmatchedOf() inspect.Finding {
 	return inspect.Finding{Found: []inspect.Found{}, Records: []inspect.Event{
 		kept(time.Hour, 9, "mandate.deduction.approved.unmatched", `{"order_number":"DD002","match":{"confidence":"none"}}`),

@@ -82,7 +82,7 @@ func TestJSONStaysAsItIs(t *testing.T) {
 	}
 }
 
-// A text of somebody else does nothing to a terminal, in no form.
+// A stranger's text does nothing to a terminal, in any form.
 func TestTheWholeListIsReadLater(t *testing.T) {
 	t.Parallel()
 	s := inspect.Status{Transactions: &inspect.Poller{ReadThrough: beforeAt(4 * time.Second)}}
@@ -122,7 +122,7 @@ func TestNoFormHasControlCharacters(t *testing.T) {
 	}
 }
 
-// What does not fit a terminal has a line of its own; a file has it all in one.
+// What does not fit a terminal's line gets another line; a file has it all in one.
 func TestALongTextHasALineOfItsOwn(t *testing.T) {
 	t.Parallel()
 	rows := [][]cell{{cellOf("id"), cellOf("short")}, {cellOf("id"), cellOf("longer than it is wide, by far")}}

@@ -135,7 +135,7 @@ func TestWhoIsOnCallHasAnAnswerToEveryQuestion(t *testing.T) {
 	misconfigured(t, "must be one of", as(n, "ann", "list", "--reason", "bad")...)
 	misconfigured(t, "must be one of", as(n, "ann", "list", "--op", "enrol")...)
 	if got := n.Violations(); len(got) > 0 {
-		t.Errorf("somebody tried what he may not: %q", got)
+		t.Errorf("a command tried what its user may not do: %q", got)
 	}
 }
 
@@ -174,7 +174,7 @@ func TestWhoMayActPausesAndIsRecorded(t *testing.T) {
 		t.Errorf("of what nobody did anything to, it shows %q", out)
 	}
 	if got := n.Violations(); len(got) > 0 {
-		t.Errorf("somebody tried what he may not: %q", got)
+		t.Errorf("a command tried what its user may not do: %q", got)
 	}
 	for what, args := range map[string][]string{ // each waits for an answer that does not come
 		"nothing was done, since it could not be recorded": as(n, "ann", "pause", "enroll", "--for", "1h", "--why", "x"),
@@ -187,7 +187,7 @@ func TestWhoMayActPausesAndIsRecorded(t *testing.T) {
 	}
 }
 
-// A person's own way to NATS is that of the nats tool.
+// A person connects to NATS as the nats tool does.
 func TestAContextOfTheNATSToolIsUsed(t *testing.T) {
 	n := shipped(t)
 	dir := t.TempDir()
@@ -371,6 +371,6 @@ func TestSomebodyIsErased(t *testing.T) {
 		t.Errorf("audit shows\n%s", out)
 	}
 	if got := n.Violations(); len(got) > 0 {
-		t.Errorf("somebody tried what he may not: %q", got)
+		t.Errorf("a command tried what its user may not do: %q", got)
 	}
 }

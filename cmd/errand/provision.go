@@ -206,7 +206,7 @@ func limits(replicas *int, maxAge *time.Duration, env, tooShort string) (l bus.L
 
 // sizes are the maximum sizes of streams.
 type sizes struct {
-	each int64 // for streams that of lacks; 0 means not given
+	each int64 // for streams that are not in of; 0 means not given
 	of   bus.MaxBytes
 }
 

@@ -107,7 +107,7 @@ func TestRedriveShowsItsPlanAndDoesItWhenItIsTold(t *testing.T) {
 		t.Errorf("audit\n%s", out)
 	}
 	if got := n.Violations(); len(got) > 0 {
-		t.Errorf("somebody tried what he may not: %q", got)
+		t.Errorf("a command tried what its user may not do: %q", got)
 	}
 }
 
@@ -155,6 +155,6 @@ func TestCancelEndsWhatIsQueued(t *testing.T) {
 		t.Errorf("show\n%s", out)
 	}
 	if got := n.Violations(); len(got) > 0 {
-		t.Errorf("somebody tried what he may not: %q", got)
+		t.Errorf("a command tried what its user may not do: %q", got)
 	}
 }

@@ -222,7 +222,7 @@ func TestWatchShowsNothingThatTheServerRefused(t *testing.T) {
 }
 
 // hostile has what a terminal takes for commands, or for an order to show text backwards: an
-// escape, its single-character form, raw and as bytes that are no UTF-8, and bidi characters.
+// escape, its single-character form, raw and as bytes that are not UTF-8, and bidi characters.
 const hostile = "\x1b[2J\u009b31m\u202eevil\u2066\u200f\U000e0001\x7f\x9b"
 
 // controls reports whether a terminal would do something else than show a text.

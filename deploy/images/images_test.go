@@ -126,7 +126,7 @@ func TestImagesContainTheProgramAndNothingElse(t *testing.T) {
 	}
 }
 
-// A different directory, umask and time give the same bytes, for one architecture as for the other.
+// A different directory, umask and time make the same bytes, for one architecture as for the other.
 func TestImagesAreTheSameWhereverTheyAreBuilt(t *testing.T) {
 	elsewhere := filepath.Join(t.TempDir(), "a directory with another name")
 	for _, part := range []string{"go.mod", "go.sum", "cmd", "docs/schemas", "internal", "pkg"} {

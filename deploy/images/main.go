@@ -7,7 +7,7 @@
 //	            ├─► dist/<program>/             OCI layout of all architectures, to push
 //	            └─► dist/<program>-<arch>.cdx.json   what is linked into it, with licences (CycloneDX)
 //
-// The same source, version and Go always give the same bytes.
+// The same source, version and Go always make the same bytes.
 package main
 
 import (

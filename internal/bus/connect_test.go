@@ -90,7 +90,7 @@ func TestTheInboxGoesByUserOrProgram(t *testing.T) {
 	}
 }
 
-// Whoever mistyped a path must not look for the mistake in the address of the servers.
+// A person who mistyped a path must not look for the mistake in the address of the servers.
 func TestAFileThatCannotBeUsedIsRefusedByItsSetting(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "missing")
 	for want, c := range map[string]Connection{

@@ -205,7 +205,7 @@ func TestAnEventThatIsSlowToStoreIsNotLost(t *testing.T) {
 }
 
 // What is read after a long outage may come from a replica that lags behind: a conflict
-// that it does not explain at once is no reason to give an outcome up.
+// that it does not explain at once is not a reason to give an outcome up.
 func TestAConflictIsGivenTimeToBeExplained(t *testing.T) {
 	devtest.InBubble(t, func(t *testing.T, _ *devkit.NATS, nc *nats.Conn) {
 		log := newLog(t, nc)

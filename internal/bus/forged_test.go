@@ -11,8 +11,8 @@ import (
 	"errand/internal/sandbox/devkit/devtest"
 )
 
-// Whoever may publish a request may give it any headers, those too that the server adds to what
-// it answers: they hide no other message, and say nothing of their own.
+// A publisher may give a request any headers, those too that the server adds to what
+// it answers: they hide no other message, and add nothing.
 func TestHeadersOfAMessageAreNotTakenForTheServers(t *testing.T) {
 	_, nc := devtest.Provisioned(t)
 	js := opened(t, nc)

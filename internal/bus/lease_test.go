@@ -27,7 +27,7 @@ func TestOneOfTwoLeasesIsStored(t *testing.T) {
 		t.Fatalf("stored %+v, %v", first, err)
 	}
 	if _, err := store.Store(t.Context(), []byte("second"), 0); !errors.Is(err, throttle.ErrConflict) {
-		t.Errorf("over one that is not the last any more: %v", err)
+		t.Errorf("over one that is no longer the last: %v", err)
 	}
 	other := bus.LeaseStore{Publisher: newLog(t, nc).Publisher, Program: "mail-consumer"}
 	if _, err := other.Store(t.Context(), []byte("another program's"), 0); err != nil {

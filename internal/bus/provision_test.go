@@ -112,7 +112,7 @@ func TestLimitsThatAreLeftOutStayWhatTheyAre(t *testing.T) {
 	}
 }
 
-// Whoever lists streams and consumers with another tool reads what they are for.
+// A person who lists streams and consumers with another tool reads what they are for.
 func TestEverythingHasADescription(t *testing.T) {
 	for _, s := range bus.Streams(bus.Limits{}) {
 		if s.Description == "" {
@@ -202,7 +202,7 @@ func TestNoStreamHasSchedulesTTLsOrRollupAndEachCanBePurged(t *testing.T) {
 	}
 }
 
-// One stream may have a size of its own; the others have what was chosen for all, or keep theirs.
+// One stream may have another size; the others have what was chosen for all, or keep theirs.
 func TestAStreamMayHaveASizeOfItsOwn(t *testing.T) {
 	_, nc := devtest.Provisioned(t)
 	js := opened(t, nc)
@@ -280,7 +280,7 @@ func TestLimitsThatDoNotFitAreRefusedByTheServer(t *testing.T) {
 }
 
 // The table of streams in the contract: no stream drops what it was given but those of callbacks, which are hints, and of
-// leases, of which the last one counts, none denies a purge but that of what people did, and
+// leases, of which the last one counts, no stream but AUDIT denies a purge, and
 // neither its records nor events can be deleted one by one.
 func TestStreamsKeepWhatTheyHaveAndCanBePurged(t *testing.T) {
 	_, nc := devtest.Provisioned(t)
@@ -398,8 +398,8 @@ func TestAQueueSaysForWhichRequestsItWasProvisioned(t *testing.T) {
 	}
 }
 
-// What a server cannot switch off any more stays, and so does an age that somebody gave to what
-// people did: --max-age is that of the events.
+// What a server can no longer switch off stays, and so does an age that somebody gave to what
+// people did: --max-age is about events.
 func TestWhatIsKeptOfActsAndCannotBeSwitchedOffStays(t *testing.T) {
 	_, nc := devtest.Provisioned(t)
 	js := opened(t, nc)
@@ -415,7 +415,7 @@ func TestWhatIsKeptOfActsAndCannotBeSwitchedOffStays(t *testing.T) {
 	}
 }
 
-// A pause is no setting: provisioning neither shows it nor ends it, whenever it began.
+// A pause is not a setting: provisioning neither shows it nor ends it, whenever it began.
 func TestProvisioningLeavesAPauseAlone(t *testing.T) {
 	_, nc := devtest.Provisioned(t)
 	js := opened(t, nc)

@@ -13,7 +13,7 @@ import (
 	"errand/pkg/messages"
 )
 
-// queueOf publishes enrollments of so many bytes, and gives their queue when the server counts
+// queueOf publishes enrollments of so many bytes, and returns their queue when the server counts
 // them there, which it does a little after it stored them.
 func queueOf(t *testing.T, js jetstream.JetStream, n, size int) jetstream.Consumer {
 	t.Helper()
@@ -97,7 +97,7 @@ func TestOneRequestGivesAsManyMessagesAsItAsksFor(t *testing.T) {
 	}
 }
 
-// In a cluster a server's word that there is no more may come before the messages.
+// In a cluster a server may say that no message is left before the messages come.
 func TestNoMessageOfAClusterIsLeftBehind(t *testing.T) {
 	c := devtest.NewCluster(t)
 	js := c.Replicate(bus.MandateRequests)
@@ -111,7 +111,7 @@ func TestNoMessageOfAClusterIsLeftBehind(t *testing.T) {
 }
 
 // A request that waits when the connection is lost is made again: what comes later is not sent
-// to the one that nobody reads any more.
+// to the one that nobody reads now.
 func TestALostConnectionEndsARequest(t *testing.T) {
 	n, nc := devtest.Provisioned(t)
 	js, err := jetstream.New(nc)

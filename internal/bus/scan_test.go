@@ -11,7 +11,7 @@ import (
 )
 
 // A replica that lags behind, and answers direct gets, does not have what was stored last: only
-// the leader can say that it is there no more.
+// the leader can say that it is gone.
 func TestAMessageThatAReplicaLacksIsAskedOfTheLeader(t *testing.T) {
 	_, nc := devtest.Provisioned(t)
 	js, events := streamOf(t, nc, bus.MandateEvents)

@@ -154,7 +154,7 @@ func AskStatus(ctx context.Context, nc *nats.Conn) ([]ProgramStatus, error) {
 	}
 }
 
-// MissingPrograms are those of Programs that did not answer.
+// MissingPrograms are the programs in Programs that did not answer.
 func MissingPrograms(all []ProgramStatus) (names []string) {
 	for _, name := range Programs {
 		if !slices.ContainsFunc(all, func(s ProgramStatus) bool { return s.Program == name }) {

@@ -48,7 +48,7 @@ const Unlimited = -1
 // Defaults are the limits of a new installation.
 var Defaults = Limits{Replicas: 1, MaxAge: retry.EventsKept, AckWait: retry.AckWait, MaxBytes: Unlimited}
 
-// or fills the zero fields with those of others.
+// or fills the zero fields from others.
 func (l Limits) or(others Limits) Limits {
 	l.Replicas = cmp.Or(l.Replicas, others.Replicas)
 	l.MaxAge = cmp.Or(l.MaxAge, others.MaxAge)
@@ -57,7 +57,7 @@ func (l Limits) or(others Limits) Limits {
 	return l
 }
 
-// small is the limit of a stream that needs no more than so many bytes, unless more is chosen for it.
+// small is the limit of a stream that needs at most so many bytes, unless more is chosen for it.
 func (l Limits) small(stream string, most int64) int64 {
 	if l.MaxBytes > 0 {
 		most = min(most, l.MaxBytes)

@@ -10,7 +10,7 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Users are those of deploy/nats/errand.conf.
+// Users are the users in deploy/nats/errand.conf.
 var Users = []string{"mandate-consumer", "mail-consumer", "log-poller", "transaction-poller", "callback-receiver", "provisioner",
 	"service", "producer", "subscriber", "ann", "olga", "eraser", "console", "console-act", "admin", "system"}
 

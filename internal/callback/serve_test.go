@@ -108,7 +108,7 @@ func (c *client) status(method string) int {
 	return r.StatusCode
 }
 
-// path is that of a request's return_url.
+// path is the path of a request's return_url.
 func path(t *testing.T, id string) string {
 	t.Helper()
 	return strings.TrimPrefix(addressOf(t, secretText, id), "https://callbacks.example.com")

@@ -13,7 +13,7 @@ import (
 	"errand/pkg/messages"
 )
 
-// Whatever comes is answered, and soon; what is stored is what was sent whole under a token of its own.
+// Whatever comes is answered, and soon; what is stored is what was sent whole under a valid token.
 func TestBrokenSendersAreAnswered(t *testing.T) {
 	const host = " HTTP/1.1\r\nHost: h\r\n"
 	own := path(t, "order-1")

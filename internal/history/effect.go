@@ -11,7 +11,7 @@ import (
 type Effect struct {
 	Done    bool // a part was done, or all
 	Unknown bool // a part may have been done
-	// Batches are those of a message of several, in order, and Began is its started event; none where that is gone.
+	// Batches are the batches of a message of several, in order, and Began is its started event, if that is still there.
 	Batches []Batch
 	Began   messages.Facts
 }

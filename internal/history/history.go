@@ -198,7 +198,7 @@ type Prior struct {
 	Started []byte // body of the last started event, if there is one
 	// Again: a person said to do it though a call of unknown fate was made, and no such call was made since.
 	Again          bool
-	messages.Facts // of the last event; the reason of reopened is that of the outcome before
+	messages.Facts // of the last event; reopened has the reason of the outcome before
 }
 
 // Waited is how long the request was deferred for; 0 when it was not.

@@ -144,7 +144,7 @@ func TestHolderThatWasReplacedCannotStore(t *testing.T) {
 			if err != nil {
 				return ev, err
 			}
-			// While it sleeps, somebody else finds it in flight, and after the deadline takes over.
+			// While it sleeps, another worker finds it in flight, and takes over after the deadline.
 			other := worker(s, "f")
 			var later *history.RetryLaterError
 			if _, err := other.Read(t.Context()); !errors.As(err, &later) || time.Until(later.At) < 59*time.Second {
@@ -226,7 +226,7 @@ func TestWhatWasCorrectedDoesNotCorrectItsCorrection(t *testing.T) {
 			t.Errorf("delivered again after it failed twice: %+v, want the event %d", done, again)
 		}
 		if _, ok := errors.AsType[*history.ConflictError](deliver("three", first)); !ok || ran["three"] > 0 {
-			t.Errorf("older than the correction it is no conflict, or ran: %v", ran)
+			t.Errorf("older than the correction it is not a conflict, or ran: %v", ran)
 		}
 		if err := deliver("one", time.Now()); err != nil || ran["one"] != 2 { // somebody wants it after all
 			t.Errorf("published again after the correction failed: %v, %v", err, ran)

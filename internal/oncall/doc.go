@@ -1,4 +1,4 @@
-// Package oncall is the room of what people do about requests; it has no code of its own.
+// Package oncall is the room of what people do about requests; it has no code.
 //
 //	cmd/errand ──┬─► inspect ─► streams and queues: what is wrong, what became of a request
 //	             └─► act ─────► redrive, cancel, pause, erase; each recorded in AUDIT before and after

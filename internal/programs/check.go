@@ -178,7 +178,7 @@ func withoutIDs(subject string) string {
 	return strings.Join(tokens, ".")
 }
 
-// fault names the missing rights; "" means none. What was not refused for a while counts as allowed: nothing else shows it.
+// fault names the missing rights; "" means nothing is missing. What was not refused for a while counts as allowed: nothing else shows it.
 func (r *rights) fault() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

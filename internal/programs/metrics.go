@@ -104,7 +104,7 @@ func (m *metrics) ofDeliveries() {
 		"Time since the beginning of the leader's last complete sweep of the sending log, or since the start; it grows during a sweep.")
 }
 
-// ofRecipients registers how many recipients are kept, of how many; a limit of 0 means none.
+// ofRecipients registers how many recipients are kept, of how many; 0 means no limit.
 func (m *metrics) ofRecipients(kept func() int, limit int) {
 	m.gauge("errand_poller_recipients", "Recipients of recent mails that rows of the sending log are matched to.", nil,
 		func() float64 { return float64(kept()) })

@@ -161,7 +161,7 @@ func TestHoldsAreCountedByCause(t *testing.T) {
 	}
 }
 
-// Whoever reads the log from its start knows what runs, and what it works with.
+// A person who reads the log from its start knows what runs, and what it works with.
 func TestAStartSaysWhatIsStarted(t *testing.T) {
 	var said bytes.Buffer
 	r := &runtime{log: zerolog.New(&said)}

@@ -1,4 +1,4 @@
-// Package requests is the room of what is done about a request; it has no code of its own.
+// Package requests is the room of what is done about a request; it has no code.
 //
 //	a queue ─► consumer ─► enroll, send or query ─► attempt ─► a call upstream
 //	              │           decide what to do        │  hold: not now

@@ -95,7 +95,7 @@ func (c Config) timeout() (time.Duration, error) {
 	return time.Duration(ms) * time.Millisecond, err
 }
 
-// Tracer makes the spans of a program; nil makes none.
+// Tracer makes the spans of a program; nil makes no spans.
 type Tracer struct {
 	tracer   trace.Tracer
 	provider *sdk.TracerProvider

@@ -70,7 +70,7 @@ func TestWithoutACollectorNothingIsAllocated(t *testing.T) {
 	tracer.Close(t.Context())
 }
 
-// none is a network without anybody in it.
+// none is a network without a server.
 type none struct{}
 
 var errNone = errors.New("nobody is there")
@@ -203,7 +203,7 @@ func TestACollectorThatIsGoneKeepsNobodyWaiting(t *testing.T) {
 	}
 }
 
-// An error of a call is named by its kind, and not by the words of whoever made it.
+// An error of a call is named by its kind, and not by its text.
 func TestErrorsOfCallsHaveKinds(t *testing.T) {
 	got := map[string]string{}
 	for name, err := range map[string]error{"deadline": context.DeadlineExceeded, "canceled": context.Canceled,

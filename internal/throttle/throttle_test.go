@@ -15,7 +15,7 @@ import (
 	"errand/internal/retry"
 )
 
-// servers keep leases as a stream does, by a clock of their own.
+// servers keep leases as a stream does, by their clock.
 type servers struct {
 	mu      sync.Mutex
 	entries []Entry
@@ -313,7 +313,7 @@ func TestALeaseIsNotUsedByAProcessThatStoodStill(t *testing.T) {
 		f.until(2 * time.Minute)
 		r.kill()
 		synctest.Wait()
-		woke := r.woke.Sub(f.began) // nothing runs any more
+		woke := r.woke.Sub(f.began) // nothing runs now
 		// Asking for the last lease and storing one takes six.
 		if n := f.between(10*time.Second, woke+5*f.servers.way); woke < time.Minute || n > 0 {
 			t.Errorf("%d calls from ten seconds on, until it had a lease again at %v", n, woke+6*f.servers.way)

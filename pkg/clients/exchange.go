@@ -68,7 +68,7 @@ func (u *Upstream) exchange(ctx context.Context, call Request, read func(int, []
 	}
 	limited, cancel := context.WithTimeout(ctx, u.timeout)
 	defer cancel()
-	// The caller's deadline is asked for apart: by the monotonic clock that of limited may come before it, and hide it.
+	// The caller's deadline is asked for apart: by the monotonic clock limited's may come before it, and hide it.
 	seen := connection{late: func() bool { return over(ctx) != nil || over(limited) != nil }}
 	if u.transport.reports {
 		seen.state.Store(wanted)

@@ -208,7 +208,7 @@ func TestATimeoutAfterAConnectionLeavesTheFateUnknown(t *testing.T) {
 		})
 		err := post(t.Context(), upstream(t, w.url, Timeout(time.Second)))
 		if is(t, err, Unknown, messages.ReasonNoAnswer); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("%s: %v is no context.DeadlineExceeded", name, err)
+			t.Errorf("%s: %v is not a context.DeadlineExceeded", name, err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		is(t, post(ctx, upstream(t, w.url)), Unknown, messages.ReasonNoAnswer)
@@ -266,7 +266,7 @@ func TestACallThatTheTransportRefusesIsNotSent(t *testing.T) {
 	is(t, err, Busy, messages.ReasonBusy)
 }
 
-// Whoever watches the transport changes nothing of what is known about calls.
+// Watching the transport changes nothing of what is known about calls.
 func TestACallThatAWatchedTransportRefusesIsNotSent(t *testing.T) {
 	calls := 0
 	u := upstream(t, "http://127.0.0.1:1", Wrap(func(next http.RoundTripper) http.RoundTripper {
@@ -346,7 +346,7 @@ func TestACallThatHangsIsNotCounted(t *testing.T) {
 	})
 }
 
-// hanging takes every call and answers none.
+// hanging takes every call and never answers.
 type hanging struct{}
 
 func (hanging) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -362,7 +362,7 @@ func TestSystemErrorsCanBeFoundInTheError(t *testing.T) {
 	listener.Close()
 	err = post(t.Context(), upstream(t, "http://"+listener.Addr().String()))
 	if is(t, err, Busy, messages.ReasonBusy); !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Errorf("%v is no ECONNREFUSED", err)
+		t.Errorf("%v is not ECONNREFUSED", err)
 	}
 }
 

@@ -63,7 +63,7 @@ type Reading struct {
 // Envelope is the verdict that the email service repeats in the body of every answer.
 type Envelope struct {
 	Error      bool
-	StatusCode int // 0: the body names none
+	StatusCode int // 0 means that the body names no status
 }
 
 // verdict is the fate of an answered call and the status that decided it.

@@ -67,7 +67,7 @@ func lowerEscapes(text string) string {
 	return percentEscape.ReplaceAllStringFunc(text, strings.ToLower)
 }
 
-// with returns these secrets and one request's; "" means that it has none.
+// with returns these secrets and one request's; "" means that it has no secret.
 func (s *secrets) with(own string) *secrets {
 	secret := NewSecret(own)
 	if secret.Empty() {

@@ -36,7 +36,7 @@ type Client struct {
 // outage, connect with nats.MaxReconnects(-1); the default gives up after two minutes.
 func New(js jetstream.JetStream) *Client { return &Client{js: js} }
 
-// What errors of this package mean. Others are those of the context, of NATS, or a
+// What errors of this package mean. Others come from the context, from NATS, or are a
 // *messages.Invalid.
 var (
 	// ErrNotTaken says that nothing was stored: no stream takes the subject from this user.

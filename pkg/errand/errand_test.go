@@ -207,7 +207,7 @@ func TestWaitTellsTheOutcomes(t *testing.T) {
 }
 
 // The id has a history of other contents. What is a conflict is reported under the position,
-// what is a correction has an event of its own in the end.
+// a correction has another event in the end.
 func TestWaitTakesNoOtherRequestsOutcomeForItsOwn(t *testing.T) {
 	w := newWorld(t)
 	before := w.publish(letter("taken", "x"))

@@ -59,7 +59,7 @@ type Outcome interface{ About() Event }
 // SendOutcome, TransactionsListed, AccountReported), unless its state is Resolved.
 type Succeeded struct{ Event }
 
-// Partial says that some recipients of a message were accepted, and that of none it is unknown.
+// Partial says that some recipients of a message were accepted, and that the fate of all is known.
 type Partial struct {
 	Event
 	Accepted, Recipients int

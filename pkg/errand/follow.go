@@ -13,7 +13,7 @@ import (
 )
 
 // Follow ranges over all events of a published request, stored ones and new ones, in their
-// order: also those of its batches, and a conflict under its Position. It goes on after an
+// order: also its batches' events, and a conflict under its Position. It goes on after an
 // outcome, which may be followed by resolved or reopened: break when you have seen enough,
 // or end ctx. It survives reconnects.
 //

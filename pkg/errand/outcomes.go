@@ -68,7 +68,7 @@ func outcomeSubjects(op messages.Operation) (list []string) {
 	return list
 }
 
-// Run calls handle with outcomes, one after the other, until ctx ends, which is no error.
+// Run calls handle with outcomes, one after the other, until ctx ends, which is not an error.
 //
 // An outcome is acknowledged when handle returns nil. When it returns an error it comes
 // again, after a second at first and a minute in the end, for ever; others go on meanwhile,

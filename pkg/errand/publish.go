@@ -24,7 +24,7 @@ type Receipt struct {
 	RequestID string             `json:"request_id"`
 	Stream    string             `json:"stream"`
 	Sequence  uint64             `json:"sequence"`
-	// Fingerprint is that of the request's contents; final events carry it too.
+	// Fingerprint is the fingerprint of the request's contents; final events carry it too.
 	Fingerprint string `json:"fingerprint,omitempty"`
 	// Duplicate: JetStream had a message with the same Nats-Msg-Id within the last two minutes
 	// and did not store this one; Stream and Sequence are that message's. After Publish and
@@ -83,7 +83,7 @@ func NewMsg(op messages.Operation, body []byte) (*nats.Msg, error) {
 
 // PublishMsg stores a message of NewMsg, or one of your own as it is: its bytes are not
 // checked, and a request that breaks a rule ends as failed with ReasonInvalidRequest. Errors
-// are those of Publish; a subject that takes no requests is a *messages.Invalid.
+// are the errors of Publish; a subject that takes no requests is a *messages.Invalid.
 func (c *Client) PublishMsg(ctx context.Context, m *nats.Msg) (Receipt, error) {
 	op, ok := strings.CutSuffix(m.Subject, ".requested")
 	if !ok || !slices.Contains(messages.Requests, messages.Operation(op)) {

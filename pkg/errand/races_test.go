@@ -27,7 +27,7 @@ func TestAnEventUnderThePositionThatIsOfOtherContentsIsNoOutcome(t *testing.T) {
 	w.want(r, "mail.send.accepted.mine")
 }
 
-// late is a JetStream in which somebody else makes a consumer right after it was looked for.
+// late is a JetStream in which another program makes a consumer right after it was looked for.
 type late struct {
 	jetstream.JetStream
 	other func()

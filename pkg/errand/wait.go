@@ -127,7 +127,7 @@ func directEvent(m *nats.Msg) (Event, error) {
 	if err = errors.Join(err, badTime); err != nil || e.Subject == "" {
 		return Event{}, fmt.Errorf("read an event: it is not the answer of a direct get: %w", err)
 	}
-	for name, values := range m.Header { // without those of the answer
+	for name, values := range m.Header { // without the answer's own
 		if !strings.HasPrefix(textproto.CanonicalMIMEHeaderKey(name), "Nats-") {
 			e.Header[name] = values
 		}

@@ -31,7 +31,7 @@ const (
 // ParseRecipient returns the bare address of one recipient; a display name or a
 // comment around it is dropped. Addresses outside ASCII are taken, RFC 6531,
 // but no character that nobody sees: an address with one looks like another.
-// In a display name those of Unicode's category Cf are refused as well, such
+// In a display name characters of Unicode's category Cf are refused as well, such
 // as U+200B and what turns the direction of writing; other spaces and
 // variation selectors are not, since names and emoji have them.
 // The error is the reason in a few words, without the address.
@@ -76,7 +76,7 @@ func isFormat(r rune) bool { return unicode.Is(unicode.Cf, r) }
 
 // isInvisible covers what shows as nothing or as space: format characters, all
 // else that Unicode has ignored where it is not supported, and its spaces but
-// for that of ASCII, which a quoted local part may have.
+// for ASCII's, which a quoted local part may have.
 func isInvisible(r rune) bool {
 	return r >= utf8.RuneSelf && (unicode.IsSpace(r) ||
 		unicode.In(r, unicode.Cf, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector))

@@ -7,7 +7,7 @@ type CallbackBody struct {
 	Common
 	Method      string           `json:"method"` // GET or POST
 	ContentType string           `json:"content_type,omitempty"`
-	Query       string           `json:"query,omitempty"` // as it was sent, without the question mark; bytes that are no UTF-8 as %XX
+	Query       string           `json:"query,omitempty"` // as it was sent, without the question mark; bytes that are not UTF-8 as %XX
 	Body        string           `json:"body,omitempty"`  // as it was sent; see BodyEncoding
 	Encoding    CallbackEncoding `json:"body_encoding,omitempty"`
 	Bytes       int              `json:"bytes"`  // of the body

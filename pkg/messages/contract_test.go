@@ -218,7 +218,7 @@ func fill(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Struct:
 		for field, value := range v.Fields() {
-			if field.Tag.Get("json") != "-" { // else it is no part of the body
+			if field.Tag.Get("json") != "-" { // else it is not part of the body
 				fill(value)
 			}
 		}

@@ -124,7 +124,7 @@ type DeliveryBody struct {
 }
 
 // SMTP is what the receiving server's reply says: RFC 5321 code, 0 when it
-// gives none, and RFC 3463 enhanced code, "" when it gives none.
+// has no code, and RFC 3463 enhanced code, "" when it has no such code.
 type SMTP struct {
 	Code     int    `json:"code"`
 	Enhanced string `json:"enhanced"`

@@ -23,7 +23,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// These tests and those of docs_requests_test.go hold docs/use to the code: what the one has, the other has.
+// These tests and docs_requests_test.go hold docs/use to the code: what the one has, the other has.
 
 // section is what stands below a heading, up to the next one.
 type section struct {
@@ -31,7 +31,7 @@ type section struct {
 	text  string
 }
 
-// sections are those of a page of docs/use.
+// sections are the sections of a page of docs/use.
 func sections(t *testing.T, page string) (all []section) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "use", page))
@@ -159,7 +159,7 @@ func documentedFields(s section) (all []string) {
 	return sorted(all)
 }
 
-// fieldRows are the members of a struct as JSON has them, those of its parts too.
+// fieldRows are the members of a struct as JSON has them, with the members of its parts.
 func fieldRows(of reflect.Type, prefix string) (all []string) {
 	for field := range of.Fields() {
 		name, options, _ := strings.Cut(field.Tag.Get("json"), ",")

@@ -162,7 +162,7 @@ type EnrollSucceeded struct {
 	OrderNumber string `json:"order_number"`
 	// Enrollment is the enrollment response of the e-mandate document, whole.
 	Enrollment json.RawMessage `json:"enrollment"`
-	// LinkExpiredAt is the request's, in the service's time zone; "": it named none, and
+	// LinkExpiredAt is the request's, in the service's time zone; "" means that it named no expiry, and
 	// the link expires an hour after it was made.
 	LinkExpiredAt string `json:"link_expired_at,omitempty"`
 	AfterUnknown  bool   `json:"after_unknown,omitempty"`

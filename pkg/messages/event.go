@@ -363,7 +363,7 @@ type ReopenedBody struct {
 	Was PriorOutcome `json:"was"`
 	// AfterUnknown: a call of unknown fate was made before.
 	AfterUnknown bool `json:"after_unknown,omitempty"`
-	// Batches are those of a message that may be sent, from 1; none: all that
+	// Batches are a message's batches that may be sent, from 1; empty means all that
 	// were not accepted and are not of unknown fate.
 	Batches []int `json:"batches,omitempty"`
 	// BatchSize is how a message was cut into batches, so that it is cut so again though the event that said so is gone.

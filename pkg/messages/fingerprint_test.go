@@ -36,7 +36,7 @@ func TestAFingerprintIsTheSHA256OfTheCanonicalBody(t *testing.T) {
 	} {
 		sum := sha256.Sum256([]byte(canonical))
 		if got, want := fingerprintOf(t, body), hex.EncodeToString(sum[:]); got != want {
-			t.Errorf("%s: got %s, want that of %s", body, got, canonical)
+			t.Errorf("%s: got %s, want the fingerprint of %s", body, got, canonical)
 		}
 	}
 }
@@ -87,7 +87,7 @@ func TestAFingerprintHasEachNumberInOneForm(t *testing.T) {
 		sum := sha256.Sum256([]byte(`{"headers":[` + canonical + `]}`))
 		for _, number := range append(written, canonical) {
 			if got, want := fingerprintOf(t, `{"headers":[`+number+`]}`), hex.EncodeToString(sum[:]); got != want {
-				t.Errorf("%s: got %s, want that of %s", number, got, canonical)
+				t.Errorf("%s: got %s, want the fingerprint of %s", number, got, canonical)
 			}
 		}
 	}
@@ -168,7 +168,7 @@ func slowNumbers(t *testing.T, v any) any {
 		}
 		number, ok := new(big.Rat).SetString(v.String())
 		if !ok {
-			t.Fatalf("%s is no number", v)
+			t.Fatalf("%s is not a number", v)
 		}
 		plain := number.FloatString(len(mantissa) + 99)
 		return json.Number(strings.TrimSuffix(strings.TrimRight(plain, "0"), "."))

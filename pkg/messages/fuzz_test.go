@@ -124,7 +124,7 @@ func FuzzAddresses(f *testing.F) {
 		}
 		for _, text := range got {
 			if _, err := ParseRecipient(text); err != nil && strings.Contains(text, ",") {
-				t.Fatalf("%s: %q is no address and may be several", data, text)
+				t.Fatalf("%s: %q is not an address and may be several", data, text)
 			}
 		}
 		// Nothing is lost and nothing made up but commas and the spaces around.

@@ -52,7 +52,7 @@ func (v value) headers() map[string]string {
 	return headers
 }
 
-// HeaderFault is the rule that the name of a further mail header breaks, "" if it breaks none.
+// HeaderFault is the rule that the name of a further mail header breaks, or "".
 func HeaderFault(name string) string {
 	low := strings.ToLower(name)
 	switch {

@@ -38,7 +38,7 @@ func fold(address string) string {
 }
 
 // bare is the address in a mailbox; what holds none stays as it is. A dot at the end of
-// the domain is no address to net/mail, nor are some display names that are in use, such
+// the domain is not an address to net/mail, nor are some display names that are in use, such
 // as one with a comma and without quotes.
 func bare(mailbox string) string {
 	if address, err := ParseRecipient(mailbox); err == nil {

@@ -35,7 +35,7 @@ func (AccountRequest) Operation() Operation { return Account }
 var Requests = []Operation{Enroll, Transactions, Send, Account}
 
 // Check reads the body of a request as the program that takes it does. The error is an
-// *Invalid, that of an operation without requests too; Meta is what is known of the body
+// *Invalid, also for an operation without requests; Meta is what is known of the body
 // nevertheless. It does not judge what the programs' configuration decides, such as
 // how far ahead a give_up_at may be.
 func Check(op Operation, data []byte) (Meta, error) {
@@ -66,7 +66,7 @@ type Meta struct {
 	// RequestID is the body's request_id, "" when it names none that fits.
 	RequestID string
 	// Fingerprint is the SHA-256, in hex, of the body as JSON with sorted keys
-	// and without request_id; "" when the body is no JSON object.
+	// and without request_id; "" when the body is not a JSON object.
 	Fingerprint string
 	// GiveUpAt is the body's give_up_at, zero where it names none that can be read.
 	GiveUpAt time.Time
@@ -85,7 +85,7 @@ func (m Meta) ID(msgID string, err error) string {
 	return msgID
 }
 
-// FingerprintOf is the Fingerprint, or else, of what is no JSON object, the SHA-256 of its bytes.
+// FingerprintOf is the Fingerprint, or else, of anything but a JSON object, the SHA-256 of its bytes.
 func (m Meta) FingerprintOf(data []byte) string {
 	if m.Fingerprint != "" {
 		return m.Fingerprint

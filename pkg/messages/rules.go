@@ -212,7 +212,7 @@ func isWebURL(u *url.URL) bool {
 	return u != nil && (u.Scheme == "https" || u.Scheme == "http") && u.Hostname() != ""
 }
 
-// parsedURL is "" when the text has a fault already, and nil when it is no URL.
+// parsedURL is "" when the text has a fault already, and nil when it is not a URL.
 func (v value) parsedURL() (string, *url.URL) {
 	s := v.lineOf(MaxURL, "must have at most 4096 characters")
 	if s == "" {

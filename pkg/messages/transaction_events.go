@@ -56,8 +56,8 @@ func (b TransactionBody) MarshalJSON() ([]byte, error) {
 const maxStatus = 64
 
 // StatusToken is a status of a transaction or mandate as it is in subjects: its description in
-// lower case with _ in place of what is no letter or digit of ASCII, or status_<code> where it
-// has none; "" where it has neither. One that would be Erased, which is no status of a record, is
+// lower case with _ in place of anything but letters and digits of ASCII, or status_<code> where it
+// has none; "" where it has neither. One that would be Erased, which is not a status of a record, is
 // status_erased.
 func StatusToken(description string, code json.Number) State {
 	var b strings.Builder

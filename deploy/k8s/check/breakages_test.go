@@ -47,7 +47,7 @@ func TestEachBreakageIsSeen(t *testing.T) {
 		"a token":             {func(s *set) { spec(s).AutomountServiceAccountToken = nil }, "Deployment mail-consumer: mounts a token"},
 		"a token of the account": {func(s *set) { find(s.accounts, mail).AutomountServiceAccountToken = nil },
 			"ServiceAccount mail-consumer: mounts a token"},
-		"another's account": {func(s *set) { spec(s).ServiceAccountName = "default" }, "no ServiceAccount of its own"},
+		"another's account": {func(s *set) { spec(s).ServiceAccountName = "default" }, "no separate ServiceAccount"},
 		"service links":     {func(s *set) { spec(s).EnableServiceLinks = nil }, "variables named after Services"},
 		"latest": {func(s *set) { container(s).Image = "localhost/errand/mail-consumer:latest" },
 			"image localhost/errand/mail-consumer:latest"},
@@ -80,7 +80,7 @@ func TestEachBreakageIsSeen(t *testing.T) {
 			"does not put the new pod before"},
 		"all on one node": {func(s *set) { spec(s).TopologySpreadConstraints = spec(s).TopologySpreadConstraints[1:] },
 			"is spread over"},
-		"spread of somebody else": {func(s *set) {
+		"another program's spread": {func(s *set) {
 			spec(s).TopologySpreadConstraints[0].LabelSelector.MatchLabels["app.kubernetes.io/name"] = "mail"
 		}, "is spread over"},
 		"one poller":             {func(s *set) { find(s.deployments, "log-poller").Spec.Replicas = new(int32(1)) }, "goes on"},
@@ -151,7 +151,7 @@ func TestEachBreakageIsSeen(t *testing.T) {
 	}
 }
 
-// at gives a part of an object as it was rendered.
+// at returns a part of an object as it was rendered.
 func at(s *set, kind, name, part string) map[string]any {
 	for _, o := range s.raw {
 		if named(o) == kind+" "+name {

@@ -64,7 +64,7 @@ func TestASecondInstallationIsItsOwn(t *testing.T) {
 	}
 }
 
-// programs take requests or read the log; everything else is around them. optional are those of components.
+// programs take requests or read the log; everything else is around them. optional are the programs of components.
 var (
 	programs = []string{"mandate-consumer", "mail-consumer", "log-poller"}
 	optional = []string{"transaction-poller"}

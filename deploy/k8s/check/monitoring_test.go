@@ -85,8 +85,8 @@ func exported(t *testing.T) map[string]map[string]bool {
 	return exports.names
 }
 
-// work has the programs, at a server and a sandbox of their own, do one of each thing,
-// and gives what they export then.
+// work has the programs, at a separate server and sandbox, do one of each thing,
+// and returns what they export then.
 func work(t *testing.T, page func([]byte)) {
 	t.Helper()
 	n, err := devkit.Start(t.TempDir())
@@ -330,7 +330,7 @@ func TestAlertsAndDashboardNameWhatTheProgramsExport(t *testing.T) {
 	}
 }
 
-// docs/run/observe.md has a line for each metric that the programs export of their own.
+// docs/run/observe.md has a line for each metric that the programs export themselves.
 func TestTheDocumentKnowsEveryMetric(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "../../docs/run/observe.md"))
 	if err != nil {
@@ -395,7 +395,7 @@ func TestEveryAlertSaysWhatToDo(t *testing.T) {
 	}
 	for title := range headings {
 		if strings.HasPrefix(title, "Errand") {
-			t.Errorf("docs/on-call/alerts.md has %s, which is no alert", title)
+			t.Errorf("docs/on-call/alerts.md has %s, which is not an alert", title)
 		}
 	}
 }
@@ -451,10 +451,10 @@ func TestAlertsSpeakWhenTheyShould(t *testing.T) {
 		{"ErrandHeld", "none is", []string{`errand_held{` + mandate + `} 0x30`}, false},
 		{"ErrandDown", "a program is not there", []string{`errand_ready{job="mandate-consumer"} 1x30`,
 			`errand_ready{job="mail-consumer"} 0x30`}, true},
-		{"ErrandDown", "a program of one of two installations is there no more",
+		{"ErrandDown", "a program of one of two installations is gone",
 			append([]string{`errand_ready{job="log-poller", namespace="staging", pod="p"} 1x10`}, all...), true},
 		{"ErrandDown", "all are there, ready or not", all, false},
-		{"ErrandDown", "an optional program is there no more", append([]string{`errand_ready{` + lister + `} 1x10`}, all...), true},
+		{"ErrandDown", "an optional program is gone", append([]string{`errand_ready{` + lister + `} 1x10`}, all...), true},
 		{"ErrandDown", "an optional program is there", append([]string{`errand_ready{` + lister + `} 0x30`}, all...), false},
 		{"ErrandNobodyReady", "both of two", []string{`errand_ready{` + poller + `} 0x30`, `errand_ready{` + standby + `} 0x30`}, true},
 		{"ErrandNobodyReady", "one of two is", []string{`errand_ready{` + poller + `} 0x30`, `errand_ready{` + standby + `} 1x30`}, false},
@@ -535,7 +535,7 @@ func TestAlertsSpeakWhenTheyShould(t *testing.T) {
 		{"ErrandTransactionsLag", "it is read", []string{`errand_transactions_lag_seconds{` + lister + `} 40x30`}, false},
 		{"ErrandLookUpsLate", "by callbacks", []string{`errand_lookups_late_seconds{` + lister + `, by="callback"} 400x30`,
 			`errand_lookups_total{` + lister + `, by="callback"} 0+60x30`}, true},
-		{"ErrandLookUpsLate", "one looks no more, the other in time", []string{`errand_lookups_late_seconds{` + lister +
+		{"ErrandLookUpsLate", "one no longer looks, the other in time", []string{`errand_lookups_late_seconds{` + lister +
 			`, by="look_up"} 400x30`, `errand_lookups_total{` + lister + `, by="look_up"} 60x30`,
 			`errand_lookups_late_seconds{` + other + `, by="look_up"} 2x30`, `errand_lookups_total{` + other + `, by="look_up"} 0+60x30`}, false},
 		{"ErrandLookUpsLate", "nothing is looked up any longer", []string{`errand_lookups_late_seconds{` + lister + `, by="callback"} 400x30`,
@@ -556,7 +556,7 @@ func TestAlertsSpeakWhenTheyShould(t *testing.T) {
 			`errand_poller_recipients_limit{` + poller + `} 0x30`}, false},
 		{"ErrandMemory", "up to the limit", []string{`process_resident_memory_bytes{` + poller + `} 160x30`,
 			`go_gc_gomemlimit_bytes{` + poller + `} 160x30`, `errand_ready{` + poller + `} 1x30`}, true},
-		{"ErrandMemory", "somebody else's", []string{`process_resident_memory_bytes{namespace="x", pod="y"} 160x30`,
+		{"ErrandMemory", "another program's", []string{`process_resident_memory_bytes{namespace="x", pod="y"} 160x30`,
 			`go_gc_gomemlimit_bytes{namespace="x", pod="y"} 160x30`, `errand_ready{` + poller + `} 1x30`}, false},
 		{"ErrandMemory", "no limit", []string{`process_resident_memory_bytes{` + poller + `} 160x30`,
 			`go_gc_gomemlimit_bytes{` + poller + `} 9e18x30`, `errand_ready{` + poller + `} 1x30`}, false},
@@ -617,7 +617,7 @@ func TestAlertsSpeakWhenTheyShould(t *testing.T) {
 	}
 }
 
-// evaluate gives what an expression names after half an hour of series, which have a point a minute.
+// evaluate returns what an expression names after half an hour of series, which have a point a minute.
 func evaluate(t *testing.T, expr string, texts []string) promql.Vector {
 	t.Helper()
 	var all []storage.Series

@@ -35,7 +35,7 @@ func security(s *set, say complain) {
 	}
 }
 
-// identity: an account of its own, and no token.
+// identity: a separate account, and no token.
 func identity(s *set, say complain) {
 	for _, p := range s.pods() {
 		spec := p.template.Spec
@@ -45,7 +45,7 @@ func identity(s *set, say complain) {
 		account := find(s.accounts, spec.ServiceAccountName)
 		switch {
 		case account == nil || spec.ServiceAccountName != p.name:
-			say("%s: has no ServiceAccount of its own", p)
+			say("%s: has no separate ServiceAccount", p)
 		case account.AutomountServiceAccountToken == nil || *account.AutomountServiceAccountToken:
 			say("ServiceAccount %s: mounts a token", account.Name)
 		}

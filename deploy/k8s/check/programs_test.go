@@ -49,7 +49,7 @@ func TestMain(m *testing.M) {
 }
 
 // program is the command that a container runs, as its --help is asked: `errand provision`.
-// Empty: the container is none of ours.
+// Empty means that the container is not ours.
 func program(c *corev1.Container) []string {
 	repository, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(c.Image, "localhost/"), "REGISTRY/"), "@")
 	repository, _, _ = strings.Cut(repository, ":")

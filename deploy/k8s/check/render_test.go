@@ -106,7 +106,7 @@ func (s *set) pods() (list []pod) {
 	return list
 }
 
-// pod gives one by name.
+// pod returns one by name.
 func (s *set) pod(name string) pod {
 	for _, p := range s.pods() {
 		if p.name == name {

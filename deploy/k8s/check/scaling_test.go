@@ -81,7 +81,7 @@ func (s scaled) next(t *testing.T, replicas int, writes, reads, busy float64) in
 	return min(max(replicas, s.Spec.MinReplicaCount), s.Spec.MaxReplicaCount)
 }
 
-// numbers are those of the formula: workers, seconds that a backlog may take, seconds a request.
+// numbers are the numbers in the formula: workers, seconds that a backlog may take, seconds a request.
 func (s scaled) numbers(t *testing.T) (workers, backlog, request float64) {
 	t.Helper()
 	found := regexp.MustCompile(`\((\d+) \* (\d+) / (\d+)\)`).FindStringSubmatch(s.Spec.Advanced.ScalingModifiers.Formula)
@@ -103,7 +103,7 @@ func scaledObjects(t *testing.T, s *set) (list []scaled) {
 		}
 	}
 	if len(list) != 2 {
-		t.Fatalf("%d ScaledObjects, want those of the two consumers", len(list))
+		t.Fatalf("%d ScaledObjects, want one for each of the two consumers", len(list))
 	}
 	return list
 }
@@ -214,7 +214,7 @@ func TestTriggersNameWhatThereIs(t *testing.T) {
 				}
 			}
 			if service != 1 {
-				complain("busy asks %s, which is no Service", u.Host)
+				complain("busy asks %s, which is not a Service", u.Host)
 			}
 		}
 	}
@@ -244,7 +244,7 @@ func TestHPAsGoByBusyHands(t *testing.T) {
 		}
 	}
 	if found != 2 {
-		t.Errorf("%d HPAs, want those of the two consumers", found)
+		t.Errorf("%d HPAs, want one for each of the two consumers", found)
 	}
 }
 

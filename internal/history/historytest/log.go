@@ -100,7 +100,7 @@ func (l *Log) Events() []history.Entry {
 	return slices.Clone(l.events)
 }
 
-// States are those of all events, in order.
+// States are the states of all events, in order.
 func (l *Log) States() []messages.State {
 	var states []messages.State
 	for _, e := range l.Events() {

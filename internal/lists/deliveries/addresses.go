@@ -13,7 +13,7 @@ import (
 var seed = maphash.MakeSeed()
 
 // index finds entries of a slice by their hash. It takes a quarter of a map's memory: it holds the first entry of each
-// chain, plus one, and an entry has the next one in its chain, likewise. 0 is none.
+// chain, plus one, and an entry has the next one in its chain, likewise. 0 means the end.
 type index struct {
 	first []uint32
 	hash  func(uint32) uint64

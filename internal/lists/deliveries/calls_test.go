@@ -27,7 +27,7 @@ func add(x *calls, request string, number int, begin, end time.Duration, to ...i
 	x.add(call{request: request, batch: number, begin: start.Add(begin), end: start.Add(end)}, keys)
 }
 
-// confidence is that of a row to the first person, accepted at this time after start.
+// confidence is how surely a row matches that is to the first person, accepted at this time after start.
 func confidence(x *calls, accepted time.Duration) messages.Confidence {
 	return x.match(row{to: one(key(1)), accepted: ms(start.Add(accepted))}).Confidence
 }

@@ -206,7 +206,7 @@ func (r *sending) endsAt(c *realCall, at time.Time) {
 	c.ended = at
 }
 
-// diedDuring is what follows when a worker has died: somebody else takes over.
+// diedDuring is what follows when a worker has died: another worker takes over.
 func (r *sending) diedDuring(b *sendingBatch, c *realCall) bool {
 	b.unknown = true
 	r.endsAt(c, c.until)
@@ -214,7 +214,7 @@ func (r *sending) diedDuring(b *sendingBatch, c *realCall) bool {
 	if r.chance(4) {
 		time.Sleep(r.upTo(r.away))
 	}
-	b.recorded = false // somebody else takes over
+	b.recorded = false // another worker takes over
 	return r.lost(b, messages.ReasonInterrupted)
 }
 

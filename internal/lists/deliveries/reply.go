@@ -13,7 +13,7 @@ func parseReply(text string) messages.SMTP {
 	code, rest := replyCode(text)
 	trimmed := strings.TrimLeft(rest, " -#")
 	enhanced := enhancedAt(trimmed)
-	for at := 0; enhanced == "" && code != 0 && at < len(rest); at++ { // anywhere else its class must be that of the code
+	for at := 0; enhanced == "" && code != 0 && at < len(rest); at++ { // anywhere else it must have the code's class
 		if isDigit(rest[at]) && (at == 0 || !isDigit(rest[at-1]) && rest[at-1] != '.') && int(rest[at]-'0') == code/100 {
 			enhanced = enhancedAt(rest[at:])
 		}

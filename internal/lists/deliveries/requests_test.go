@@ -81,7 +81,7 @@ func (s *scenario) happens(id string, number int, state messages.State, count, a
 
 // The outcome of a call decides which rows can belong to it: one from the time of the call, or one from minutes later,
 // since an upstream may finish its work although the caller is gone. It also decides
-// whether a row resolves the request. A request of one batch is no different from a batch of several.
+// whether a row resolves the request. A request of one batch is like a batch of several.
 func TestTheOutcomeOfACallDecidesWhichRowsMatchIt(t *testing.T) {
 	for name, c := range map[string]struct {
 		state    messages.State
@@ -319,7 +319,7 @@ func TestASummaryIsFinalAWhileAfterTheLastEvent(t *testing.T) {
 	})
 }
 
-// A standby that follows for weeks keeps no more than the one that leads, and warns of nothing.
+// A standby that follows for weeks keeps as little as the one that leads, and warns of nothing.
 func TestAStandbyForgetsOldCalls(t *testing.T) {
 	inScenario(t, func(s *scenario) {
 		warned := 0

@@ -141,7 +141,7 @@ func TestARowThatFitsIntoNoEventIsCut(t *testing.T) {
 	}
 }
 
-// A row without a time of its own has that of a neighbour; a time in the future is none.
+// A row without a time has a neighbour's; a time in the future does not count.
 func TestARowOfAPageHasATime(t *testing.T) {
 	now := time.Date(2026, 3, 1, 8, 0, 0, 0, time.UTC)
 	at := func(h int) time.Time { return now.Add(time.Duration(h) * time.Hour) }

@@ -12,7 +12,7 @@ import (
 )
 
 // BenchmarkPublish stores rows as the email document has them, in pages of which some are
-// under way at once. The CPU time is that of the server too, which is in this process.
+// under way at once. The CPU time includes the server, which is in this process.
 func BenchmarkPublish(b *testing.B) {
 	for _, size := range []int{100, 1000} {
 		for _, under := range []int{1, inFlight} {
@@ -53,7 +53,7 @@ func cpuTime() time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-// matched gives events about n rows of a matched request.
+// matched returns events about n rows of a matched request.
 func matched(n int) (events []messages.Event) {
 	at := messages.Time{Time: time.Now()}
 	for i := range n {

@@ -12,7 +12,7 @@ import (
 	"errand/internal/sandbox/devkit/devtest"
 )
 
-// Whoever removes the last of the events, or all of them, or makes the stream again, does
+// A person who removes the last of the events, or all of them, or makes the stream again, does
 // not keep a poller waiting for what is gone.
 func TestEventsThatAreGoneAreNotWaitedFor(t *testing.T) {
 	_, nc := devtest.Provisioned(t)

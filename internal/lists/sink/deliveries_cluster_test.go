@@ -198,7 +198,7 @@ func TestInAClusterPagesGoInBatches(t *testing.T) {
 		}
 	}
 	if !behind {
-		t.Fatal("three pages at once were stored in a cluster: are batches needed any more?")
+		t.Fatal("three pages at once were stored in a cluster: are batches still needed?")
 	}
 	if err := count(seen, d); err != nil {
 		t.Fatal(err)

@@ -29,7 +29,7 @@ import (
 	"errand/pkg/messages"
 )
 
-// newSink opens a sink of its own over nc.
+// newSink opens another sink over nc.
 func newSink(t testing.TB, nc *nats.Conn) *sink.Store {
 	t.Helper()
 	js, err := jetstream.New(nc)
@@ -232,8 +232,8 @@ func TestEventsCarryTheirHeaders(t *testing.T) {
 	}
 }
 
-// race lets sweepers publish the same rows, each in an order of its own and three pages
-// at a time, and gives how often each id was stored.
+// race lets sweepers publish the same rows, each in another order and three pages
+// at a time, and returns how often each id was stored.
 func race(t *testing.T, conns []*nats.Conn, sweepers, rows, page int) map[string]int {
 	t.Helper()
 	var wg sync.WaitGroup
@@ -249,8 +249,8 @@ func race(t *testing.T, conns []*nats.Conn, sweepers, rows, page int) map[string
 	return storedIDs(t, conns[0])
 }
 
-// storeMissing stores those of rows that seen has not, as a sweeper does: three pages are under way, and after an error
-// it learns and begins again with what is missing. It gives how many events it is certain to have stored.
+// storeMissing stores the rows that are not in seen, as a sweeper does: three pages are under way, and after an error
+// it learns and begins again with what is missing. It returns how many events it is certain to have stored.
 func storeMissing(d *sink.Store, seen map[sweep.ID]int, rows []int, page int) (stored int, err error) {
 	for {
 		n, err := storeOnce(d, seen, rows, page)
@@ -269,7 +269,7 @@ func storeMissing(d *sink.Store, seen map[sweep.ID]int, rows []int, page int) (s
 	}
 }
 
-// storeOnce stores those of rows that seen has not up to the first error.
+// storeOnce stores the rows that are not in seen, up to the first error.
 func storeOnce(d *sink.Store, seen map[sweep.ID]int, rows []int, page int) (stored int, first error) {
 	type underWay struct {
 		events []messages.Event

@@ -123,7 +123,7 @@ func refuseAll(t *testing.T, nc *nats.Conn) {
 }
 
 // Of three pages the server refuses what comes after the middle of the second: each wait
-// gives what is stored of its page, and after that the sink must learn.
+// returns what is stored of its page, and after that the sink must learn.
 func TestARefusalInTheMiddleOfAPageLeavesTheCountRight(t *testing.T) {
 	_, nc := devtest.Provisioned(t)
 	d := newSink(t, nc)
@@ -182,7 +182,7 @@ func TestARowThatIsNeverTakenDoesNotHideWhatIsStored(t *testing.T) {
 	}
 }
 
-// What can never be encoded is no reason to learn; what is before it is stored.
+// What can never be encoded is not a reason to learn; what is before it is stored.
 func TestAnEventThatIsNoneOfTheLogIsAnError(t *testing.T) {
 	_, nc := devtest.Provisioned(t)
 	d := newSink(t, nc)

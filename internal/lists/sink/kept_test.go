@@ -13,7 +13,7 @@ import (
 	"errand/internal/sandbox/devkit/devtest"
 )
 
-// keepFor changes how long the stream keeps its events, and gives what it has.
+// keepFor changes how long the stream keeps its events, and returns what it has.
 func keepFor(t *testing.T, nc *nats.Conn, age time.Duration) jetstream.StreamState {
 	t.Helper()
 	js, _ := jetstream.New(nc)

@@ -12,7 +12,7 @@ import (
 	"errand/pkg/messages"
 )
 
-// requestsOf counts what Requests gives that it did not give before.
+// requestsOf counts what Requests returns that it did not return before.
 func requestsOf(t *testing.T, d *sink.Store) (n int) {
 	t.Helper()
 	for _, err := range d.Requests(t.Context(), time.Time{}) {
@@ -79,7 +79,7 @@ func TestAStreamThatWasSetBackIsNoticed(t *testing.T) {
 	}
 	restart()
 	kept()
-	store(t, d, rows(3, 6)) // a restart alone is no reason to learn anything
+	store(t, d, rows(3, 6)) // a restart alone is not a reason to learn anything
 
 	setBack()
 	if _, err := publish(d, rows(6, 7)); !errors.Is(err, sweep.ErrReset) {

@@ -61,7 +61,7 @@ type Store struct {
 	writer    string // names this store in its messages
 	encoder   encoder
 
-	// Pollers become the active publisher on a subject of their own. Every event is stored on condition that the last
+	// Pollers become the active publisher on a separate subject. Every event is stored on condition that the last
 	// message there is still the publisher's, whose sequence is its fencing token: once another poller has written there,
 	// nothing of the former one is stored, however long it was on its way. So a poller that takes the leadership and reads
 	// the stream up to its message knows everything that was ever published.

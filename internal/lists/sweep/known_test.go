@@ -28,6 +28,6 @@ func TestKnownStatesTakeLittleMemory(t *testing.T) {
 	}
 	k.drop(time.Now().Add(time.Hour), time.Now())
 	if k.has(idOf(1)) {
-		t.Error("what is not kept any more is still known")
+		t.Error("what is no longer kept is still known")
 	}
 }

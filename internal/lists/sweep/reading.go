@@ -85,7 +85,7 @@ func (t *trend) note(at time.Time) {
 	t.last = at
 }
 
-// order is that of nearly all steps; known says that there are enough.
+// order is the order of nearly all steps; known says that there are enough.
 func (t trend) order(enough int) (o Order, known bool) {
 	switch all := t.up + t.down; {
 	case all < enough:

@@ -120,7 +120,7 @@ func (r *run[T]) follow(ctx context.Context, reading *reading, enough func(keys 
 }
 
 // stayed looks at the first page of a complete reading again, where only that shows whether rows were missed: pages of one
-// size do not overlap, and a total that stands still may be that of a list that drops rows in front and grows behind.
+// size do not overlap, and a total that stands still may belong to a list that drops rows in front and grows behind.
 func (r *run[T]) stayed(ctx context.Context, of *reading) error {
 	if of.state != whole || !of.fixed || of.count.read < 2 || len(of.first) == 0 || of.order(r.state.Order) == NewestFirst {
 		return nil

@@ -296,7 +296,7 @@ func TestADeferredRowsEndIsPublishedDaysLater(t *testing.T) {
 	})
 }
 
-// A total that grows by itself is no reason to read everything each time.
+// A total that grows by itself is not a reason to read everything each time.
 func TestALyingTotalCostsNoCalls(t *testing.T) {
 	lies := map[string]func() func(n int) int{
 		"grows by itself": func() func(n int) int { grown := 0; return func(n int) int { grown++; return n + grown } },
@@ -358,7 +358,7 @@ func TestPagesOfAnyLengthHideNoRow(t *testing.T) {
 	}
 }
 
-// Pages are shorter than requested, of a length of their own or of another one each time, and say that they are not.
+// Pages are shorter than requested, of one length or of another one each time, and say that they are not.
 // Where the rows read so far can be divided by every length that a page may have, no page shows the last of them and
 // the next one too: the reading goes on all the same.
 func TestAReadingGoesOnWhereNoPageOverlapsTheLast(t *testing.T) {
@@ -568,7 +568,7 @@ func TestPublishingBeginsAtSince(t *testing.T) {
 		w.run(5 * time.Minute)
 		w.check(since)
 		if n := len(w.told); n != 103 {
-			w.Errorf("%d states were published, want those of 103 rows", n)
+			w.Errorf("%d states were published, want the states of 103 rows", n)
 		}
 	})
 }

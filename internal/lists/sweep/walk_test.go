@@ -30,7 +30,7 @@ func TestAWalkShowsAllRowsWhateverPagesSayOfTheirSize(t *testing.T) {
 	}
 }
 
-// The last page may say how many rows it has itself: it is no shorter page than the others.
+// The last page may say how many rows it has itself: it is not a shorter page than the others.
 func TestALastPageThatSaysItsOwnRowsEndsTheWalk(t *testing.T) {
 	for _, most := range []int{10, 100} { // rows of a page
 		for rows := range 300 {
@@ -51,7 +51,7 @@ func TestALastPageThatSaysItsOwnRowsEndsTheWalk(t *testing.T) {
 	}
 }
 
-// walkOf walks a list in pages of one size. change is called before each page, and gives the total that it says.
+// walkOf walks a list in pages of one size. change is called before each page, and returns the total that it says.
 func walkOf(list *[]uint64, size int, change func(page int) (total int)) (w walk, seen map[uint64]bool, pages int) {
 	w, seen = newWalk(50), map[uint64]bool{}
 	for ; !w.done() && pages < 10_000; pages++ {

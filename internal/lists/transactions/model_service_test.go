@@ -36,7 +36,7 @@ type transaction struct {
 	id, kind string
 	order    string // of its mandate
 	own      string // its own order number
-	request  string // whose it is; "": somebody else's
+	request  string // whose it is; "" means another program's
 	created  time.Time
 	states   []state // the last one is the present one
 	left     time.Time

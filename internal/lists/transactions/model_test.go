@@ -25,7 +25,7 @@ var modelSeeds = flag.Uint64("transactions.seeds", 1, "lists of each order that 
 // The list grows, shifts and changes while it is read, shows pages of 25 records whatever is asked for, one id for an
 // application and its deduction, order numbers in any spelling, some of two requests, and wrong totals; pollers crash
 // at any point, sometimes there are two of them, and weeks pass without any: each state of each record that was shown
-// long enough is published once, and under a request where its order number is that of this one alone.
+// long enough is published once, and under a request if no other one has its order number.
 func TestEachStateOfEachRecordIsPublishedOnceUnderItsRequest(t *testing.T) {
 	for order, name := range map[sweep.Order]string{sweep.Unordered: "no order", sweep.NewestFirst: "newest first",
 		sweep.OldestFirst: "oldest first"} {
@@ -271,7 +271,7 @@ func (m *model) busy() {
 }
 
 // enroll makes a request, or another one with an order number that was used before, by a request
-// that is known, or by one whose events are kept no more.
+// that is known, or by one whose events are no longer kept.
 func (m *model) enroll() {
 	n := len(m.requests)
 	order := fmt.Sprintf("DD-%d", n)
@@ -301,7 +301,7 @@ func (m *model) enroll() {
 	m.service.add(t, "new")
 }
 
-// other is an enrollment of somebody else.
+// other is another program's enrollment.
 func (m *model) other() {
 	order := fmt.Sprint("ELSE-", m.service.made)
 	if n := len(m.refused); n > 0 && m.service.random.IntN(4) == 0 && !slices.Contains(m.requests, m.refused[n-1]) {
@@ -339,7 +339,7 @@ func (m *model) deduct() {
 	m.service.add(d, []string{"approved", "failed", "unmatched"}[m.service.random.IntN(3)])
 }
 
-// number is that of the request that a record is of; -1: of somebody else's.
+// number is the number of a record's request; -1 means that it is another program's.
 func (m *model) number(t *transaction) int {
 	n := -1
 	_, _ = fmt.Sscanf(strings.TrimPrefix(t.request, "again-"), "r%d", &n)

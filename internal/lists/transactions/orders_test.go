@@ -156,7 +156,7 @@ func TestADeductionListsNoCandidates(t *testing.T) {
 }
 
 // A record that was made long before the first call of a request is of an earlier enrollment with
-// the same order number, whose events are kept no more.
+// the same order number, whose events are no longer kept.
 func TestAnOrderNumberThatIsUsedAgainDoesNotTakeOldRecords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, o := &enrollments{}, orders{}
@@ -213,7 +213,7 @@ func TestAStreamThatWasMadeAgainGivesNoRecordToAnotherRequest(t *testing.T) {
 }
 
 // An order number that very many requests have costs no more than one that some have, and is that
-// of one request again when the others are kept no more.
+// of one request again when the others are no longer kept.
 func TestManyRequestsWithOneOrderNumberAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 50_000
@@ -245,7 +245,7 @@ func TestManyRequestsWithOneOrderNumberAreBounded(t *testing.T) {
 	})
 }
 
-// Without an answer nothing is known, which is no match and no event.
+// Without an answer nothing is known, which is neither a match nor an event.
 func TestEnrollmentsThatCannotBeReadAreAnError(t *testing.T) {
 	e := &enrollments{}
 	l := New(Config{Store: e, Times: inUTC})
@@ -262,7 +262,7 @@ func TestEnrollmentsThatCannotBeReadAreAnError(t *testing.T) {
 	}
 }
 
-// many gives many order numbers.
+// many returns many order numbers.
 type many struct {
 	enrollments
 	n uint64

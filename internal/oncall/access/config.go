@@ -101,7 +101,7 @@ func (c *Config) validateAddr() error {
 	return nil
 }
 
-// validateNone refuses settings for a login if there is none: somebody believes there is one.
+// validateNone refuses settings for a login if there is no login: a person believes that there is one.
 func (c *Config) validateNone() error {
 	if !c.Groups.empty() {
 		return invalid("CONSOLE_LOGIN", "must be proxy or oidc if groups are set: nobody would have to be a member")

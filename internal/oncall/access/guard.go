@@ -36,7 +36,7 @@ type Guard struct {
 	// identify returns the user of a request, and until when that holds. Its error is a *Refusal.
 	identify func(r *http.Request) (User, time.Time, error)
 	origins  *http.CrossOriginProtection
-	token    string  // without a login: whoever shows it has all roles that the console grants, others only Read
+	token    string  // without a login: a request that shows it has all roles that the console grants, others only Read
 	sessions *Sealer // nil without OIDC
 	issuer   *issuer // nil without OIDC
 }

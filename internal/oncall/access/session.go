@@ -27,7 +27,7 @@ type session struct {
 // nowhere: after a restart users log in again, mostly without being asked anything.
 type Sealer struct{ aead cipher.AEAD }
 
-// NewSealer returns a sealer with a key of its own.
+// NewSealer returns a sealer with a new key.
 func NewSealer() *Sealer {
 	key := make([]byte, 32)
 	_, _ = rand.Read(key) // never fails

@@ -88,7 +88,7 @@ func TestAnActIsRecordedBeforeItIsDoneAndAfterIt(t *testing.T) {
 	}
 }
 
-// Whoever acts is killed between the two records, or his connection is gone.
+// A person's command is killed between the two records, or its connection is gone.
 func TestAnActWithoutItsSecondRecordIsNotKnownToBeDone(t *testing.T) {
 	t.Parallel()
 	p := ann(t)

@@ -17,7 +17,7 @@ import (
 	"errand/pkg/messages"
 )
 
-// A message that could not be planned any more lists no batch in its outcome: that is not to say
+// A message that could no longer be planned lists no batch in its outcome: that is not to say
 // that all were accepted.
 func TestAnOutcomeThatListsNoBatchDoesNotSayThatAllWereAccepted(t *testing.T) {
 	d := newDeadLetters(t)
@@ -82,14 +82,14 @@ func TestANumberThatNamesTwoDeadLettersNamesNone(t *testing.T) {
 	}
 }
 
-// Whoever ends it in the middle hears of each item how far it is.
+// A person who ends it in the middle hears of each item how far it is.
 func TestARedriveThatIsEndedTellsOfEachItem(t *testing.T) {
 	d := newDeadLetters(t)
 	for i := range 4 {
 		d.ended(messages.Enroll, fmt.Sprint("r", i), enrollment(fmt.Sprint(i)), messages.Failed, `,"reason":"refused"`)
 	}
 	items := d.plan("r0", "r1", "r2", "r3")
-	d.redrive(d.plan("r0"), act.Consent{}) // somebody else, since the plan
+	d.redrive(d.plan("r0"), act.Consent{}) // another person, since the plan
 	ctx, stop := context.WithCancelCause(t.Context())
 	results := map[string]act.Result{}
 	err := d.Redrive(ctx, items, act.Consent{Why: "back"}, func(r act.Redriven) {
@@ -129,7 +129,7 @@ func TestNobodyKeepsARedrivenRequestFromItsQueue(t *testing.T) {
 	}
 }
 
-// What is not known of a message is no reason to say that nothing was done.
+// What is not known of a message is not a reason to say that nothing was done.
 func TestAMessageWhoseBeginningIsGoneIsNotCancelled(t *testing.T) {
 	d := newDeadLetters(t)
 	d.put("mail.send.deferred.m1", `{"reason":"busy"}`)

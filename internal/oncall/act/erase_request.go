@@ -154,7 +154,7 @@ func (p Person) purge(ctx context.Context, stream string, subjects []string) err
 	return nil
 }
 
-// remove deletes one message and overwrites it; it is no error if it is gone.
+// remove deletes one message and overwrites it; it is not an error if it is gone.
 func (p Person) remove(ctx context.Context, stream string, sequence uint64) error {
 	s, err := p.JS.Stream(ctx, stream)
 	if err != nil {

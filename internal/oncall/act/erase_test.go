@@ -310,11 +310,11 @@ func TestWhatIsStoredOfSomebodyIsFoundWhereverItIs(t *testing.T) {
 		t.Errorf("%s is still in %q", payer, got)
 	}
 	if found, err := act.TracesOf(t.Context(), r, "DD001", nil, time.Now()); err != nil || len(found.Requests) > 0 {
-		t.Errorf("by the order number there is %+v, %v, want nothing any more", found.Requests, err)
+		t.Errorf("by the order number there is %+v, %v, want nothing", found.Requests, err)
 	}
 }
 
-// Rows that come later would be of no request: nothing says any more whose they are.
+// Rows that come later would match no request: nothing is left that says whose they are.
 func TestAMessageWhoseRowsAreStillToComeSaysUntilWhen(t *testing.T) {
 	t.Parallel()
 	p := ann(t)

@@ -27,8 +27,8 @@ import (
 )
 
 // model is one request and everybody who has to do with it at once: workers that crash and
-// stand still, redrivers that are killed between reopening and publishing, whoever corrects it,
-// whoever cancels it. The upstream says the truth of what it did, when it is asked.
+// stand still, redrivers that are killed between reopening and publishing, publishers who correct it,
+// people who cancel it. The upstream says the truth of what it did, when it is asked.
 type model struct {
 	t   *testing.T
 	log historytest.Log
@@ -89,7 +89,7 @@ func (m *model) work(end time.Time) {
 		}
 		i := m.r.IntN(len(m.queue))
 		taken := m.queue[i]
-		if m.r.IntN(4) > 0 { // else its AckWait runs out: somebody else has it too
+		if m.r.IntN(4) > 0 { // else its AckWait runs out: another worker has it too
 			m.queue = slices.Delete(m.queue, i, i+1)
 		}
 		m.mu.Unlock()
@@ -268,7 +268,7 @@ func (m *model) check() {
 				return messages.StateOf(e.Subject) == messages.Reopened && e.Sequence > c.started && e.Sequence < later.started
 			}
 			if c.unknown && !slices.ContainsFunc(events, reopened) {
-				m.t.Fatalf("a call by %d after that of unknown fate by %d, and nobody had said so: %v", later.started, c.started, m.log.States())
+				m.t.Fatalf("a call by %d after a call of unknown fate by %d, and nobody had said so: %v", later.started, c.started, m.log.States())
 			}
 		}
 	}

@@ -90,7 +90,7 @@ func TestThereIsNoPauseWithoutAnEndOrAReason(t *testing.T) {
 	}
 }
 
-// As where the clock of whoever pauses is behind that of the servers.
+// As where the person's clock is behind the servers'.
 func TestAPauseThatIsOverAlreadyIsNone(t *testing.T) {
 	t.Parallel()
 	p := ann(t)

@@ -20,7 +20,7 @@ type Entry struct {
 	Record
 	Ended    *messages.Time `json:"ended,omitempty"` // when its second record was stored; nil if there is none
 	Sequence uint64         `json:"sequence"`        // of its first record that is known
-	// Suspect is why the records may not be what errand stored, or of somebody else than their subject says.
+	// Suspect is why the records may not be what errand stored, or from another person than their subject says.
 	Suspect string `json:"suspect,omitempty"`
 }
 
@@ -66,7 +66,7 @@ func Acts(ctx context.Context, nc *nats.Conn, q Query) ([]Entry, error) {
 	return entries, nil
 }
 
-// end adds the second record of an act, which says how it went. What the first says of it stands: whoever acted may store more.
+// end adds the second record of an act, which says how it went. What the first says of it stands: the person who acted may store more.
 func (e *Entry) end(second Entry) {
 	first := e.Record
 	first.Result, first.Message, second.At = second.Result, second.Message, first.At

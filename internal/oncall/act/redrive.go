@@ -29,7 +29,7 @@ import (
 // Killed between the last two, it is finished by doing it again: what is reopened and not in
 // its queue is published. Published twice it runs once, as any repeat.
 //
-// Rights in NATS beside those of reading (errand show, errand dead): publish audit.*.<name>.*,
+// Rights in NATS beside the rights to read (errand show, errand dead): publish audit.*.<name>.*,
 // *.*.requested, and of each operation reopened.* (redrive) and failed.* (cancel).
 type Requests struct {
 	Person

@@ -26,7 +26,7 @@ type Item struct {
 	State     messages.State     `json:"state,omitempty"` // of the request now; "" when its events are gone
 	Reason    messages.Reason    `json:"reason,omitempty"`
 	Says      string             `json:"says"`
-	// Batches are those of a message that are sent, Unknown those of unknown fate: they are sent
+	// Batches are the batches of a message that are sent, Unknown the ones of unknown fate: they are sent
 	// where that is accepted.
 	Batches []int `json:"batches,omitempty"`
 	Unknown []int `json:"unknown_batches,omitempty"`
@@ -53,7 +53,7 @@ func (i Item) as(c inspect.Class, format string, args ...any) Item {
 	return i
 }
 
-// Batched is the message's batches in words; "" for what has none.
+// Batched is the message's batches in words; "" without batches.
 func (i Item) Batched() string {
 	said := ""
 	if len(i.Batches) > 0 {

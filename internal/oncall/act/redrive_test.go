@@ -18,7 +18,7 @@ import (
 	"errand/pkg/messages"
 )
 
-// deadLetters are those of a server, and ann who redrives them.
+// deadLetters are a server's dead letters, and ann who redrives them.
 type deadLetters struct {
 	act.Requests
 	t *testing.T
@@ -37,7 +37,7 @@ func (d deadLetters) must(err error) {
 	}
 }
 
-// put stores a message as it is, and gives its sequence.
+// put stores a message as it is, and returns its sequence.
 func (d deadLetters) put(subject, body string, headers ...string) uint64 {
 	d.t.Helper()
 	m := &nats.Msg{Subject: subject, Data: []byte(body), Header: nats.Header{}}
@@ -104,7 +104,7 @@ func names(plan []act.Item) (names []string) {
 	return names
 }
 
-// redrive runs everything again, as was consented to, and gives a line for each result.
+// redrive runs everything again, as was consented to, and returns a line for each result.
 func (d deadLetters) redrive(items []act.Item, c act.Consent) (lines []string) {
 	d.t.Helper()
 	if c.Why == "" {
@@ -163,7 +163,7 @@ func TestAPlanSaysWhatMayBeDoneTwice(t *testing.T) {
 		if id != "m-purged" {
 			d.begun(id, m, 4)
 		}
-		if id == "m-cut" { // what is not listed any more is in the batches' own events
+		if id == "m-cut" { // what is no longer listed is in the batches' own events
 			d.put("mail.batch.refused.m-cut.3", `{"batch":3}`)
 		}
 		d.ended(messages.Send, id, m, messages.State(c.state), c.fields)
@@ -285,8 +285,8 @@ func TestOfTwoWhoRedriveOneDoes(t *testing.T) {
 	}
 }
 
-// Whoever was killed when a request was reopened and not published is finished by doing it
-// again; whoever is slow is not doubled.
+// A redrive that was killed when a request was reopened and not published is finished by doing it
+// again; a slow one is not doubled.
 func TestARedriveThatWasInterruptedIsFinished(t *testing.T) {
 	d := newDeadLetters(t)
 	contents := enrollment("DD1")
@@ -297,7 +297,7 @@ func TestARedriveThatWasInterruptedIsFinished(t *testing.T) {
 	if got := d.plan("r1")[0]; got.Class != inspect.Reopened {
 		t.Fatalf("%s: %s", got.Class, got.Says)
 	}
-	// With the plan from before, which somebody else was first with.
+	// With the plan from before, which another person carried out first.
 	if got := d.redrive(before, act.Consent{}); !slices.Equal(got, []string{"r1 done reopened and published"}) {
 		t.Errorf("%q", got)
 	}

@@ -149,7 +149,7 @@ func (in *installation) get(path string) (status int, page string) {
 	return in.ask(http.MethodGet, path, nil)
 }
 
-// post submits a form, and gives the page that it leads to.
+// post submits a form, and returns the page that it leads to.
 func (in *installation) post(path string, form url.Values) (status int, page string) {
 	in.t.Helper()
 	return in.ask(http.MethodPost, path, form)

@@ -86,7 +86,7 @@ func (r *runs) run(ctx context.Context) {
 	r.mu.Unlock()
 	<-ctx.Done()
 	r.mu.Lock()
-	r.ctx = nil // none starts any longer
+	r.ctx = nil // no run starts any longer
 	r.mu.Unlock()
 	r.wg.Wait()
 }

@@ -175,7 +175,7 @@ func TestAProcessThatIsKilledLosesAndRepeatsNothing(t *testing.T) {
 	}
 }
 
-// rowsAsText are the rows that a question gives, one a line.
+// rowsAsText are the rows that a query returns, one a line.
 func rowsAsText(t *testing.T, x *Index, question string) (lines []string) {
 	t.Helper()
 	rows, err := x.store.read.Query(question)

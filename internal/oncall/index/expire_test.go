@@ -59,7 +59,7 @@ func TestWhatTheStreamsKeepNoMoreIsForgotten(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := x.store.read.QueryRow("SELECT count(*) FROM name").Scan(&names); err != nil || names != 1 {
-		t.Errorf("%d names are left, %v; want that of goes_on", names, err)
+		t.Errorf("%d names are left, %v; want goes_on's", names, err)
 	}
 }
 

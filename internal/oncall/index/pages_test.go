@@ -143,7 +143,7 @@ func TestPagesFollowEachOtherWhileRequestsChange(t *testing.T) {
 		t.Errorf("pages have %v", got)
 	}
 	if _, err := x.Requests(t.Context(), Filter{Before: "nowhere"}); err == nil {
-		t.Error("a cursor that is none is taken")
+		t.Error("an invalid cursor is taken")
 	}
 }
 
@@ -195,7 +195,7 @@ func TestRequestsAreFoundByWhatTheyName(t *testing.T) {
 	}
 }
 
-// What is in the file is of no use to whoever has it without the key.
+// What is in the file is useless without the key.
 func TestTheFileHoldsNoOrderNumberAndNoAddress(t *testing.T) {
 	t.Parallel()
 	in := provisioned(t)

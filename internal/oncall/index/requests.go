@@ -41,7 +41,7 @@ func one[T comparable](asked []T, value T) bool {
 // Cursor is a place in a list, "" its beginning. It is text for a link, and names nobody.
 type Cursor string
 
-// place is where a row is in a list: by time, and among those of the same time by number.
+// place is where a row is in a list: by time, and among rows of the same time by number.
 type place struct{ at, n int64 }
 
 // ErrCursor means that a cursor is not a place in a list.
@@ -135,7 +135,7 @@ func (x *Index) Request(ctx context.Context, id string) (rows []Row, err error) 
 	return rows, err
 }
 
-// rowColumns are those of a row, in the order in which rows reads them.
+// rowColumns are the columns of a row, in the order in which rows reads them.
 const rowColumns = "n, id, kind, at, seq, began, attempt, http, dead"
 
 func (q question) rows(text string, args ...any) (all []Row, err error) {

@@ -15,7 +15,7 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// version is that of the tables and of what is put into them: a file with another one is
+// version is the version of the tables and of what is put into them: a file with another one is
 // thrown away.
 const version = 4
 

@@ -146,7 +146,7 @@ func TestAFileThatBreaksIsMadeAgain(t *testing.T) {
 	}
 }
 
-// What SQLite says at a limit of its own is what it says when the disk is full.
+// What SQLite says at its limit is what it says when the disk is full.
 func TestAFullDiskIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	in := provisioned(t)

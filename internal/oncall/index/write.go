@@ -18,7 +18,7 @@ type writer struct {
 	conn       *sql.Conn
 	statements map[string]*sql.Stmt
 	kinds      map[Kind]int64
-	requests   map[int64]int64 // by how many those of a kind changed in this transaction
+	requests   map[int64]int64 // by how many the requests of a kind changed in this transaction
 	next       int64           // n of the next row of a request: none is ever used again
 }
 

@@ -61,7 +61,7 @@ func reopenedBy(f messages.Facts) string {
 	return "reopened by " + f.By + " (" + f.Why + ")"
 }
 
-// because is the reason that an event gives, with the status of the answer and the message.
+// because is the reason that an event has, with the status of the answer and the message.
 func because(f messages.Facts) string {
 	text := string(f.Reason)
 	if f.HTTPStatus != 0 {

@@ -26,7 +26,7 @@ func TestAStoryHasWhatBecameOfItsMandateWithoutThePayer(t *testing.T) {
 	in.store("mandate.application.approved.aa", about)
 	in.store("mandate.callback.received.a", body{"method": "GET", "bytes": 0, "checksum": "absent"})
 	in.store("mandate.deduction.failed.a", about)
-	in.store("mandate.deduction.failed.expired", about) // its own events are not kept any more
+	in.store("mandate.deduction.failed.expired", about) // its own events are no longer kept
 	s := in.one("a")
 	subjects := ids(s.Mandate, func(e Event) string { return e.Subject })
 	want := []string{"mandate.callback.received.a", "mandate.application.approved.a", "mandate.callback.received.a",
@@ -109,7 +109,7 @@ func TestTheStatusHasThePollerOfTransactionsIfThereIsOne(t *testing.T) {
 	}
 }
 
-// A deduction may have an order number of its own, by which its enrollment is found.
+// A deduction may have another order number, by which its enrollment is found.
 func TestAnEnrollmentIsFoundByTheOrderNumberOfADeduction(t *testing.T) {
 	t.Parallel()
 	in := provisioned(t)

@@ -113,7 +113,7 @@ func (r Reader) from(ctx context.Context, of bus.Queue, sequence uint64) (n uint
 type Open struct {
 	RequestID string             `json:"request_id"`
 	Operation messages.Operation `json:"operation"`
-	State     messages.State     `json:"state"` // Queued, or that of its last event
+	State     messages.State     `json:"state"` // Queued, or the state of its last event
 	Published messages.Time      `json:"published"`
 	Since     messages.Time      `json:"since"` // of that state
 	Reason    messages.Reason    `json:"reason,omitempty"`

@@ -43,7 +43,7 @@ type ProblemKind struct {
 	Severity Severity
 	Where    string
 	Says     string   // format of Problem.What
-	Alerts   []string // by name; none: see Why
+	Alerts   []string // by name; empty: see Why
 	Why      string   // there is no alert
 }
 
@@ -104,7 +104,7 @@ const (
 	fullPart    = 0.8              // of a limit
 	refusesPart = 0.95             // of a queue's limit
 	failedPart  = 0.05             // of what ended
-	failedMost  = 5                // fewer are no problem
+	failedMost  = 5                // fewer are not a problem
 )
 
 // Problems are what is wrong, the most pressing first.

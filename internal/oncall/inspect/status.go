@@ -40,7 +40,7 @@ type Outcome struct {
 	RecentlyCancelled uint64 `json:"-"` // of Recent
 }
 
-// Poller is how far a list is published: the sending log, or that of transactions.
+// Poller is how far a list is published: the sending log, or the transaction list.
 type Poller struct {
 	ReadThrough *messages.Time `json:"read_through,omitempty"` // as pollers say; nil when none answers or has read anything
 	Watermark   *messages.Time `json:"watermark,omitempty"`    // as it published last
@@ -63,7 +63,7 @@ type Stream struct {
 // Storage is what the account has on the servers' disks.
 type Storage struct {
 	Bytes uint64 `json:"bytes"`
-	Limit int64  `json:"limit"` // -1 means none
+	Limit int64  `json:"limit"` // -1 means no limit
 }
 
 // How far back outcomes are counted: shown, and as the alert for failures does.
@@ -164,7 +164,7 @@ func (r Reader) outcomes(ctx context.Context, now time.Time) ([]Outcome, error) 
 			o.Still = uint64(len(still))
 			return err
 		}
-		if err == nil && o.State == messages.Failed && o.Count >= failedMost { // fewer are no problem, cancelled or not
+		if err == nil && o.State == messages.Failed && o.Count >= failedMost { // fewer are not a problem, cancelled or not
 			err = r.cancelled(ctx, o, bus.Scan{Stream: stream, Filter: filter, Since: now.Add(-window)}, now)
 		}
 		return err

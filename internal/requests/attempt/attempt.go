@@ -8,7 +8,7 @@
 //	                                                                  or again after another look
 //
 // No call begins unless started is stored by this worker and can outlast it, by the wall clock and by the monotonic
-// clock, for a batch that of its message as well; none begins after give_up_at or against a hold, and none is repeated after
+// clock, for a batch its message's as well; no call begins after give_up_at or against a hold, and no call is repeated after
 // the program was asked to stop.
 //
 //	attempt.go  what a call is; announcing and making it
@@ -48,7 +48,7 @@ type Delivery struct {
 	GiveUpAt  time.Time
 }
 
-// Failed is the error of a call that got no answer of its own.
+// Failed is the error of a call that got no answer.
 func (d Delivery) Failed(fate clients.Fate, reason messages.Reason, message string, err error) *clients.Error {
 	return &clients.Error{Operation: string(d.History.Operation), Fate: fate, Reason: reason, Message: message, Err: err}
 }
@@ -280,7 +280,7 @@ type Lease struct {
 	caller  *Caller
 	history *history.History
 	started Started
-	over    *Lease // the message's; nil if this is no batch's
+	over    *Lease // the message's; nil if this is not a batch
 
 	renewing admission.Slots // of one goroutine at a time, which may wait long for NATS
 	until    Deadline
@@ -341,7 +341,7 @@ func newDeadline(d time.Duration) Deadline {
 	return Deadline{wall: t.Round(0), monotonic: t}
 }
 
-// Deadline is when a call that is announced now must be over, or followed by that of the next page.
+// Deadline is when a call that is announced now must be over, or followed by the next page's.
 func (c *Caller) Deadline() Deadline { return newDeadline(c.Timeout + retry.Margin) }
 
 // Time is the deadline as events say it.

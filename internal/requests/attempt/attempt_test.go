@@ -127,7 +127,7 @@ func TestNoMixtureOfResultsMakesACallThatIsNotSafe(t *testing.T) {
 	})
 }
 
-// unsafe says which rule the journal of one delivery breaks; "": none.
+// unsafe says which rule the journal of one delivery breaks; "" means no rule.
 func unsafe(h *harness, o outcome, before string) string {
 	attempts := 0
 	if before != "nothing" {

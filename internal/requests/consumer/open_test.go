@@ -65,7 +65,7 @@ func TestGiveUpAtIsBoundByHowLongEventsAreKept(t *testing.T) {
 	h := newHarness(t)
 	const day = 24 * time.Hour
 	for _, c := range []struct {
-		named, after, kept, want time.Duration // since it was published; named 0: none
+		named, after, kept, want time.Duration // since it was published; named 0 means that the request names no time
 		valid                    bool
 	}{
 		{0, day, 0, day, true},

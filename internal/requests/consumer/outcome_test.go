@@ -10,7 +10,7 @@ import (
 	"errand/pkg/messages"
 )
 
-// What did not go well is a warning that says why in words of ours, once: a repeat of it is nothing new.
+// What did not go well is a warning that says why in our words, once: a repeat of it is nothing new.
 func TestWhatDidNotGoWellIsAWarningWithItsReason(t *testing.T) {
 	const values = "ann@example.test is not a name"
 	for _, c := range []struct {

@@ -35,7 +35,7 @@ func TestARequestThatPanicsEachTimeEnds(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		announce bool // a call, before the panic
-		returned bool // the panic was caught by the handler, in a worker of its own
+		returned bool // the panic was caught by the handler, in another goroutine
 		want     messages.State
 	}{
 		{"before it announced a call", false, false, messages.Failed},

@@ -85,7 +85,7 @@ func TestARedrivenRequestRunsOnceUnderTheIDThatWasReopened(t *testing.T) {
 }
 
 // What says of itself that it is redriven, and is not, is run under no id: not under the one
-// that it claims, and not under one of its own, since it may be what was done already.
+// that it claims, and not under a new one, since it may be what was done already.
 func TestNobodyTakesAnIDBySayingThatItWasReopened(t *testing.T) {
 	const victim = "pay-1"
 	for what, c := range map[string]struct {

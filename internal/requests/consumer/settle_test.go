@@ -268,7 +268,7 @@ func TestAConflictIsReportedOnceWhateverTheOtherRequestBecameSince(t *testing.T)
 	h.eventsAre("own failed", "a1 failed")
 }
 
-// Requests without an id of their own are run, although the histories tell of an earlier queue's under their numbers.
+// Requests without an id are run, although the histories tell of an earlier queue's under their numbers.
 func TestARequestOfAQueueMadeAgainIsRun(t *testing.T) {
 	h := newHarness(t)
 	h.log.Put("mandate.enroll.succeeded.MANDATE_REQUESTS-1", []byte(`{"fingerprint":"`+h.open("", enrollment(nil), 1).digest+`"}`))

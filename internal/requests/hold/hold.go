@@ -312,7 +312,7 @@ type Permit struct {
 	request string
 }
 
-// Admit names the request that was taken, and reports whether it may be worked on: no hold began, and it was no probe before.
+// Admit names the request that was taken, and reports whether it may be worked on: no hold began, and it was not a probe before.
 func (p *Permit) Admit(request string) bool {
 	h := p.hold
 	h.mu.Lock()

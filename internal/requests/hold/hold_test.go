@@ -150,7 +150,7 @@ func TestSucceededSinceKnowsTheLastGoodAnswer(t *testing.T) {
 		time.Sleep(time.Second)
 		observe(t, h, "a 403, a busy, a 500")
 		if h.SucceededSince(before) {
-			t.Error("a success that was none")
+			t.Error("a failure counted as a success")
 		}
 		observe(t, h, "a refused")
 		if !h.SucceededSince(before) || h.SucceededSince(time.Now()) {
@@ -458,7 +458,7 @@ func TestANewHoldForgetsWhoWasAProbe(t *testing.T) {
 		for range 2 {
 			p, _ := probe(t, h)
 			if !p.Admit("c") {
-				t.Error("c was no probe of this hold yet")
+				t.Error("c was not a probe of this hold yet")
 			}
 			p.Observe(Call{})
 			p.Release(false)
@@ -467,7 +467,7 @@ func TestANewHoldForgetsWhoWasAProbe(t *testing.T) {
 	})
 }
 
-// What was admitted without a read, to end because it is overdue, was no probe.
+// What was admitted without a read, to end because it is overdue, was not a probe.
 func TestARequestThatMayNotBeCalledIsNoProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := held(t)
@@ -483,7 +483,7 @@ func TestARequestThatMayNotBeCalledIsNoProbe(t *testing.T) {
 		p.Release(false)
 		down = false
 		if p, _ = probe(t, h); !p.Admit("c") {
-			t.Error("c made no call, and was no probe")
+			t.Error("c made no call, and was not a probe")
 		}
 	})
 }

@@ -112,7 +112,7 @@ func encoded(t *testing.T, body messages.Body) []byte {
 	return raw
 }
 
-// What cannot be run any more says how much of it was done.
+// What can no longer be run says how much of it was done.
 func TestAMessageThatIsNoLongerRunSaysWhatWasAccepted(t *testing.T) {
 	accepted := func(n, first, count int) history.Batch {
 		return history.Batch{Number: n, State: messages.Accepted, Facts: messages.Facts{Accepted: count}}

@@ -16,7 +16,7 @@ import (
 type delivery struct {
 	*message
 	outcome
-	reopened uint64 // sequence of the event that reopened the request; 0 if none did
+	reopened uint64 // sequence of the event that reopened the request, or 0
 	named    []int  // the batches that this event allows to be sent; empty if it names none
 
 	lease *attempt.Lease // the message's: each batch is sent under it
@@ -153,7 +153,7 @@ func (d *delivery) settle(ctx context.Context, b batch) {
 		if leftOut {
 			got = unnamed(b, p)
 		} else if got, err = d.send(ctx, of, d.lease, startedBatch(b), b); err != nil {
-			if errors.Is(err, attempt.ErrOver) { // what the batch's history says is for whoever has the message
+			if errors.Is(err, attempt.ErrOver) { // what the batch's history says is for the worker that has the message
 				d.stop(err)
 			}
 			return messages.Event{}, err
