@@ -28,6 +28,8 @@ import (
 type Reader struct {
 	Conn *nats.Conn
 	JS   jetstream.JetStream
+	// Hide removes from what an upstream said of a request whatever a message of the request names; nil removes nothing.
+	Hide func(op messages.Operation, said string, message []byte) string
 }
 
 // Operations are the operations that can be requested, in the order in which they are shown.

@@ -30,7 +30,7 @@ func provisioned(t *testing.T) installation {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return installation{Reader{nc, js}, t, js}
+	return installation{Reader{Conn: nc, JS: js}, t, js}
 }
 
 // store stores a message, and waits until it is.

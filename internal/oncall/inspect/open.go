@@ -173,7 +173,7 @@ func (r Reader) opensOf(ctx context.Context, q Queue, waiting []request) ([]Open
 	err := each(len(waiting), func(i int) error {
 		m, there, err := r.last(ctx, q.Operation, waiting[i].id)
 		if err == nil {
-			found[i] = openOf(q, waiting[i], m, there)
+			found[i] = r.openOf(q, waiting[i], m, there)
 		}
 		return err
 	})
@@ -186,7 +186,7 @@ func (r Reader) opensOf(ctx context.Context, q Queue, waiting []request) ([]Open
 	return open, err
 }
 
-func openOf(q Queue, w request, last bus.Message, there bool) Open {
+func (r Reader) openOf(q Queue, w request, last bus.Message, there bool) Open {
 	published := messages.Time{Time: w.Time}
 	o := Open{RequestID: w.id, Operation: q.Operation, State: Queued, Published: published, Since: published}
 	if !there {
@@ -194,6 +194,9 @@ func openOf(q Queue, w request, last bus.Message, there bool) Open {
 		return o
 	}
 	o.State, o.Since, o.facts = messages.StateOf(last.Subject), messages.Time{Time: last.Time}, factsOf(last.Data)
+	if r.Hide != nil && o.facts.Message != "" {
+		o.facts.Message = r.Hide(q.Operation, o.facts.Message, w.Data)
+	}
 	o.Reason, o.Attempt = o.facts.Reason, o.facts.Attempt
 	switch o.State {
 	case messages.Deferred:

@@ -59,7 +59,7 @@ var ProblemKinds = []ProblemKind{
 	{"queue_full", Critical, atNATS, "%s has %d%% of its maximum size: new requests are refused", []string{"ErrandQueueRefuses"}, ""},
 	{"stranded", Critical, atQueue, "%s: the queue has forgotten %d of its requests, which nobody will run: errand provision --repair",
 		[]string{"ErrandStranded"}, ""},
-	{"paused", Info, atQueue, "%s is paused until %s%s", []string{"ErrandPaused"}, ""},
+	{"paused", Info, atQueue, "%s is paused for another %s%s", []string{"ErrandPaused"}, ""},
 	{"backlog", Warning, atQueue, "%s: %d waiting for a worker, the oldest for %s", []string{"ErrandBacklog"}, ""},
 	{"failing", Warning, atRequests, "%s: %d of %d failed in the last %s", []string{"ErrandFailing"}, ""},
 	{"uncertain", Warning, atRequests, "%s: %d ended uncertain in the last hour and still are", []string{"ErrandUncertain"}, ""},
@@ -69,7 +69,7 @@ var ProblemKinds = []ProblemKind{
 	{"log_lag", Warning, atPoller, "the sending log is read up to %s ago", []string{"ErrandPollLag"}, ""},
 	{"transactions_lag", Warning, atPoller, "the transaction list is read up to %s ago", []string{"ErrandTransactionsLag"}, ""},
 	{"restored", Warning, atNATS,
-		"%s was made at %s, after requests of %s that still wait: whether these were run before is not known to it",
+		"%s was made %s ago, after requests of %s that still wait: whether these were run before is not known to it",
 		nil, "a person who restores a stream looks at the status; programs do not know when a stream was made"},
 	{"noted", Info, atProgram, "%s: %s", nil, "the program works all the same"},
 	{"stream_fills", Warning, atNATS, "%s has %d%% of its maximum size", []string{"ErrandStreamFills"}, ""},
@@ -176,7 +176,7 @@ func (p *problems) programs(s Status) {
 func (p *problems) queues(s Status) {
 	for _, q := range s.Queues {
 		if q.PausedUntil != nil {
-			p.add("paused", q.Operation, q.PausedUntil.In(p.now.Location()).Format(time.DateTime), q.Pause)
+			p.add("paused", q.Operation, Span(p.since(q.PausedUntil)), q.Pause)
 		}
 		if q.Stranded > 0 {
 			p.add("stranded", q.Operation, q.Stranded)
@@ -186,7 +186,7 @@ func (p *problems) queues(s Status) {
 		}
 		i := slices.IndexFunc(s.Streams, func(st Stream) bool { return st.Name == bus.EventsOf(q.Operation) })
 		if i >= 0 && q.Oldest != nil && q.Oldest.Before(s.Streams[i].Created.Time) {
-			p.add("restored", s.Streams[i].Name, s.Streams[i].Created.In(p.now.Location()).Format(time.DateTime), q.Operation)
+			p.add("restored", s.Streams[i].Name, Span(p.since(&s.Streams[i].Created)), q.Operation)
 		}
 	}
 }

@@ -28,6 +28,8 @@ type Story struct {
 	More uint64 `json:"more,omitempty"`
 	Aftermath
 	Dead []DeadLetter `json:"dead_letters,omitempty"`
+
+	Request []byte `json:"-"` // while it is in its queue
 }
 
 // Aftermath is what came of a request after its outcome.
@@ -172,20 +174,21 @@ func (r Reader) waiting(ctx context.Context, s *Story, last bus.Message, there b
 		switch f := factsOf(last.Data); {
 		case !there:
 		case messages.StateOf(last.Subject) == messages.Reopened && f.By != messages.ByCorrection:
-			s.Says = reopenedBy(f) + " " + ago(now.Sub(last.Time)) + ", and not published: `errand dead redrive " + s.RequestID + "` finishes it"
+			s.Says = reopenedBy(f) + " " + Ago(now.Sub(last.Time)) + ", and not published: `errand dead redrive " + s.RequestID + "` finishes it"
 		default:
 			s.Says = string(messages.StateOf(last.Subject)) + ", and its queue no longer has it: was the stream made again?"
 		}
 		return nil
 	}
-	o := openOf(q, found[0], last, there)
+	s.Request = found[0].Data
+	o := r.openOf(q, found[0], last, there)
 	programs, err := bus.AskStatus(ctx, r.Conn)
 	if err != nil {
 		return err
 	}
 	o.Why = why(&o, q, programs, now)
 	s.Waits, s.State = &o, o.State
-	s.Says = o.Says() + ", published " + ago(now.Sub(o.Published.Time))
+	s.Says = o.Says() + ", published " + Ago(now.Sub(o.Published.Time))
 	if o.Next != nil && o.State == messages.Deferred {
 		s.Says += ", goes on " + in(o.Next.Sub(now))
 	}
@@ -215,7 +218,7 @@ func outcome(last bus.Message, now time.Time) string {
 	case because != "":
 		text += ": " + because
 	}
-	return text + ", " + ago(now.Sub(last.Time))
+	return text + ", " + Ago(now.Sub(last.Time))
 }
 
 // rowStates are what the sending log says of a mail.
@@ -240,7 +243,8 @@ func (r Reader) deliveries(ctx context.Context, s *Story, id string) error {
 	return r.read(ctx, s, bus.MailDeliveries, messages.Delivery.Filter(id), &s.Delivered)
 }
 
-func ago(d time.Duration) string {
+// Ago is how long ago something was.
+func Ago(d time.Duration) string {
 	if d < time.Second {
 		return "just now"
 	}
