@@ -47,7 +47,7 @@ func TestFindEraseShowAndTheIndexAgree(t *testing.T) {
 	store(t, p, "mail.send.accepted.other", `{"recipients":1,"accepted":1}`)
 	store(t, p, "mail.delivery.delivered.other", `{"entry":{"from":"shop@example.com","to":"joann@example.com"}}`)
 
-	x, err := index.Open(index.Options{Dir: t.TempDir(), Log: zerolog.Nop()})
+	x, err := index.Open(index.Options{Dir: t.TempDir(), Discarded: act.Discarded, Log: zerolog.Nop()})
 	if err != nil {
 		t.Fatal(err)
 	}

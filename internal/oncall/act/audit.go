@@ -33,6 +33,7 @@ type Verb string
 // The verbs.
 const (
 	Redrive Verb = "redrive" // have a request that ended run again
+	Discard Verb = "discard" // leave a dead letter as it is: nobody needs to look at it
 	Cancel  Verb = "cancel"  // end a request before any call was made
 	Pause   Verb = "pause"   // have a queue give out nothing for a while
 	Resume  Verb = "resume"  // end a pause
@@ -41,7 +42,7 @@ const (
 )
 
 // Verbs are all that there are.
-var Verbs = []Verb{Redrive, Cancel, Pause, Resume, Erase, Reveal}
+var Verbs = []Verb{Redrive, Discard, Cancel, Pause, Resume, Erase, Reveal}
 
 // Act is what a person is about to do. It holds no personal data: it stays for 400 days, and nobody can remove it.
 type Act struct {
@@ -50,6 +51,8 @@ type Act struct {
 	Target    string             `json:"target"`              // a request id, or the name of a queue
 	Why       string             `json:"why"`
 	Plan      string             `json:"plan,omitempty"` // what the target is in, and what is to be done with it
+	// DeadLetter is the sequence of the one that is discarded.
+	DeadLetter uint64 `json:"dead_letter,omitempty"`
 }
 
 // Result is how an act went.

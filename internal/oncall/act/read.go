@@ -104,3 +104,12 @@ func entryOf(m bus.Message) Entry {
 	}
 	return e
 }
+
+// Discarded returns the request and the sequence of the dead letter that a record in AUDIT says was discarded; "" if it says no such thing.
+func Discarded(m bus.Message) (op messages.Operation, id string, letter uint64) {
+	e := entryOf(m)
+	if e.Verb != Discard || e.Result != Done || e.Suspect != "" {
+		return "", "", 0
+	}
+	return e.Operation, e.Target, e.DeadLetter
+}

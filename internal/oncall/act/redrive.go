@@ -223,6 +223,19 @@ func (r Requests) redrive(ctx context.Context, item Item, c Consent) Redriven {
 	return done
 }
 
+// Discard records that a person has seen items and leaves them as they are: they are no longer counted among what needs somebody.
+// Errors: as for Do; the items before are discarded.
+func (p Person) Discard(ctx context.Context, items []Item, why string) error {
+	for _, i := range items {
+		a := Act{Verb: Discard, Operation: i.Operation, Target: i.RequestID, Why: why, Plan: string(i.Class) + ": " + i.Says,
+			DeadLetter: i.Sequence}
+		if _, err := p.Do(ctx, a, func(context.Context) (string, error) { return "seen, nothing to do", nil }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // errMeanwhile says that the request is not as the plan has it.
 var errMeanwhile = fmt.Errorf("%w: it went on meanwhile", ErrNothingDone)
 

@@ -73,7 +73,7 @@ func (w *writer) expireKind(kind Kind, number int64, k kept) (removed int, err e
 		removed++
 		if kind.Dead {
 			without := expired(kind.Operation)
-			without.Dead = true
+			without.Dead, without.Seen = true, kind.Seen
 			err = w.move(r.n, number, without, ", seq = 0")
 		} else {
 			w.requests[number]--
@@ -87,7 +87,7 @@ func (w *writer) expireDead(first int64) (removed int, err error) {
 	rows, err := w.query("SELECT n, kind, seq, at FROM request WHERE dead > 0 AND dead < ? LIMIT ?", first, chunk)
 	for _, r := range rows {
 		kind := w.kindOf(r.kind)
-		kind.Dead = false
+		kind.Dead, kind.Seen = false, false
 		if err == nil {
 			err = w.move(r.n, r.kind, kind, ", dead = 0")
 		}

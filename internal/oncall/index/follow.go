@@ -14,8 +14,8 @@ import (
 )
 
 // followed are the streams that are indexed. Histories come first, as the others name their
-// requests.
-var followed = []string{bus.MandateEvents, bus.MandateCallbacks, bus.MailEvents, bus.MailDeliveries, bus.DeadLetters}
+// requests, and acts last, as they name dead letters.
+var followed = []string{bus.MandateEvents, bus.MandateCallbacks, bus.MailEvents, bus.MailDeliveries, bus.DeadLetters, bus.Audit}
 
 type follower struct {
 	*Index

@@ -2,6 +2,7 @@ package index
 
 import (
 	"slices"
+	"strings"
 
 	"errand/internal/bus"
 	"errand/internal/oncall/inspect"
@@ -33,6 +34,7 @@ type news struct {
 	attempt int
 	http    int
 	dead    int64 // sequence of its last dead letter in the batch, or 0
+	seen    int64 // of the last one that a person discarded
 	n       int64 // its row, once it is written
 	erased  bool
 }
@@ -63,6 +65,12 @@ func (x *Index) gather(page []bus.Message) *batch {
 	b := &batch{requests: map[key]*news{}, tally: map[tally]int{}, secrets: map[string]struct{}{}}
 	for i := range page {
 		m := &page[i]
+		if strings.HasPrefix(m.Subject, "audit.") {
+			if op, id, letter := x.discarded(*m); numberOf(op) > 0 {
+				b.of(key{id, op}, m).seen = int64(letter)
+			}
+			continue
+		}
 		s := messages.ParseSubject(m.Subject)
 		op, id := s.Request()
 		if s.Dead {

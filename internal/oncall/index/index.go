@@ -23,6 +23,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"errand/internal/bus"
 	"errand/pkg/messages"
 )
 
@@ -32,19 +33,22 @@ type Options struct {
 	Dir string
 	// Secrets are mail-consumer's RECIPIENT_KEY: without them a message is not found by its recipients.
 	Secrets []*messages.RecipientSecret
-	Log     zerolog.Logger
+	// Discarded returns the request and the sequence of a dead letter that a person discarded by an act; the operation "" means none.
+	Discarded func(act bus.Message) (op messages.Operation, id string, letter uint64)
+	Log       zerolog.Logger
 }
 
 // Index is an open index. Its methods may be called at the same time, and while it follows.
 type Index struct {
-	dir     string
-	hash    *hasher // of the follower
-	secrets []*messages.RecipientSecret
-	log     zerolog.Logger
-	lock    *os.File
-	version atomic.Uint64
-	lag     lag
-	broken  atomic.Pointer[error] // what a question met
+	dir       string
+	hash      *hasher // of the follower
+	secrets   []*messages.RecipientSecret
+	log       zerolog.Logger
+	discarded func(bus.Message) (messages.Operation, string, uint64)
+	lock      *os.File
+	version   atomic.Uint64
+	lag       lag
+	broken    atomic.Pointer[error] // what a question met
 
 	mu    sync.RWMutex
 	store *store // nil when it is closed, or could not be made again
@@ -66,7 +70,7 @@ func Open(o Options) (*Index, error) {
 	if err != nil {
 		return nil, err
 	}
-	x := &Index{dir: o.Dir, secrets: o.Secrets, log: o.Log, lock: lock}
+	x := &Index{dir: o.Dir, secrets: o.Secrets, log: o.Log, discarded: o.Discarded, lock: lock}
 	if err := x.open(); err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}

@@ -18,6 +18,8 @@ type Kind struct {
 	Class inspect.Class `json:"class,omitempty"`
 	// Dead means that it has a dead letter.
 	Dead bool `json:"dead,omitempty"`
+	// Seen means that a person discarded its last dead letter.
+	Seen bool `json:"seen,omitempty"`
 }
 
 // Open reports whether requests of a kind have no outcome yet.
@@ -25,10 +27,11 @@ func (k Kind) Open() bool {
 	return k.State != "" && !k.State.Final(k.Operation)
 }
 
-// Needed reports whether a dead letter of a kind needs somebody: it does not where its request went on, was withdrawn or was done.
+// Needed reports whether a dead letter of a kind needs somebody: it does not where its request went on, was withdrawn or was
+// done, or where a person discarded it.
 func (k Kind) Needed() bool {
 	over := k.Class == inspect.Superseded || k.Class == inspect.Underway || k.Class == inspect.Cancelled
-	return k.Dead && !over && (k.State != messages.Resolved || k.Class != inspect.WasDone)
+	return k.Dead && !k.Seen && !over && (k.State != messages.Resolved || k.Class != inspect.WasDone)
 }
 
 // expired is the kind of requests of which no event is known.
@@ -38,7 +41,7 @@ func expired(op messages.Operation) Kind {
 }
 
 // kindColumns are the columns of a kind but its number, in the order of its fields.
-const kindColumns = "operation, state, reason, outcome, class, dead"
+const kindColumns = "operation, state, reason, outcome, class, dead, seen"
 
 // operations are those whose requests are indexed. A row has its place, from 1:
 // one is added at the end.

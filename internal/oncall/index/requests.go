@@ -157,7 +157,7 @@ func kindsOf(ctx context.Context, tx *sql.Tx) (map[int64]Count, error) {
 	return all, each(rows, err, func() error {
 		var number int64
 		var c Count
-		err := rows.Scan(&number, &c.Count, &c.Operation, &c.State, &c.Reason, &c.Outcome, &c.Class, &c.Dead)
+		err := rows.Scan(&number, &c.Count, &c.Operation, &c.State, &c.Reason, &c.Outcome, &c.Class, &c.Dead, &c.Seen)
 		all[number] = c
 		return err
 	})

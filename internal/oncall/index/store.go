@@ -17,7 +17,7 @@ import (
 
 // version is the version of the tables and of what is put into them: a file with another one is
 // thrown away.
-const version = 4
+const version = 5
 
 // schema is small on purpose: what requests have in common is a kind, of which there are
 // some dozens, so that one index serves every filter, and counting is reading a few rows.
@@ -25,12 +25,12 @@ const schema = `
 CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE position (stream TEXT PRIMARY KEY, created INTEGER, seq INTEGER, at INTEGER) WITHOUT ROWID;
 CREATE TABLE kind (
-	kind INTEGER PRIMARY KEY, operation TEXT, state TEXT, reason TEXT, outcome TEXT, class TEXT, dead INTEGER,
+	kind INTEGER PRIMARY KEY, operation TEXT, state TEXT, reason TEXT, outcome TEXT, class TEXT, dead INTEGER, seen INTEGER,
 	requests INTEGER NOT NULL DEFAULT 0
 );
 CREATE TABLE request (
 	n INTEGER PRIMARY KEY, id TEXT, operation TEXT, kind INTEGER, at INTEGER, seq INTEGER, began INTEGER, attempt INTEGER,
-	http INTEGER, dead INTEGER
+	http INTEGER, dead INTEGER, seen INTEGER
 );
 CREATE UNIQUE INDEX request_id ON request (id, operation);
 CREATE INDEX request_kind ON request (kind, at);

@@ -104,7 +104,7 @@ func (w *writer) load() error {
 	err = each(rows, err, func() error {
 		var n int64
 		var k Kind
-		err := rows.Scan(&n, &k.Operation, &k.State, &k.Reason, &k.Outcome, &k.Class, &k.Dead)
+		err := rows.Scan(&n, &k.Operation, &k.State, &k.Reason, &k.Outcome, &k.Class, &k.Dead, &k.Seen)
 		w.kinds[k] = n
 		return err
 	})
@@ -146,9 +146,9 @@ func (w *writer) position(p Position) error {
 func (w *writer) request(r *news) error {
 	var was int64
 	old := news{key: r.key, began: r.began}
-	const known = "SELECT n, kind, at, seq, began, attempt, http, dead FROM request WHERE id = ? AND operation = ?"
+	const known = "SELECT n, kind, at, seq, began, attempt, http, dead, seen FROM request WHERE id = ? AND operation = ?"
 	found, err := w.row(known, []any{r.id, numberOf(r.operation)},
-		&old.n, &was, &old.at, &old.seq, &old.began, &old.attempt, &old.http, &old.dead)
+		&old.n, &was, &old.at, &old.seq, &old.began, &old.attempt, &old.http, &old.dead, &old.seen)
 	if err != nil {
 		return err
 	}
@@ -159,11 +159,11 @@ func (w *writer) request(r *news) error {
 	if r.seq > old.seq {
 		now.Kind, now.seq, now.at, now.attempt, now.http = r.Kind, r.seq, r.at, r.attempt, r.http
 	}
-	now.dead = max(old.dead, r.dead)
+	now.dead, now.seen = max(old.dead, r.dead), max(old.seen, r.seen)
 	if r.erased = now.State == messages.Erased; r.erased {
 		now.dead = 0
 	}
-	now.Dead = now.dead > 0
+	now.Dead, now.Seen = now.dead > 0, now.dead > 0 && now.seen >= now.dead
 	if now.seq == 0 { // its history is gone, or not read yet
 		now.at = max(old.at, r.began)
 	}
@@ -175,13 +175,13 @@ func (w *writer) request(r *news) error {
 		now.n = w.next
 		w.next++
 		w.requests[kind]++
-		err = w.exec("INSERT INTO request VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-			now.n, r.id, numberOf(r.operation), kind, now.at, now.seq, now.began, now.attempt, now.http, now.dead)
-	} else if now.seq != old.seq || now.dead != old.dead {
+		err = w.exec("INSERT INTO request VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+			now.n, r.id, numberOf(r.operation), kind, now.at, now.seq, now.began, now.attempt, now.http, now.dead, now.seen)
+	} else if now.seq != old.seq || now.dead != old.dead || now.seen != old.seen {
 		w.requests[was]--
 		w.requests[kind]++
-		err = w.exec("UPDATE request SET kind = ?, at = ?, seq = ?, attempt = ?, http = ?, dead = ? WHERE n = ?",
-			kind, now.at, now.seq, now.attempt, now.http, now.dead, now.n)
+		err = w.exec("UPDATE request SET kind = ?, at = ?, seq = ?, attempt = ?, http = ?, dead = ?, seen = ? WHERE n = ?",
+			kind, now.at, now.seq, now.attempt, now.http, now.dead, now.seen, now.n)
 	}
 	r.n = now.n
 	return err
@@ -192,8 +192,8 @@ func (w *writer) kind(k Kind) (int64, error) {
 		return n, nil
 	}
 	n := int64(len(w.kinds)) + 1
-	err := w.exec("INSERT INTO kind (kind, "+kindColumns+") VALUES (?, ?, ?, ?, ?, ?, ?)",
-		n, k.Operation, k.State, k.Reason, k.Outcome, k.Class, k.Dead)
+	err := w.exec("INSERT INTO kind (kind, "+kindColumns+") VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+		n, k.Operation, k.State, k.Reason, k.Outcome, k.Class, k.Dead, k.Seen)
 	if err == nil {
 		w.kinds[k] = n
 	}
