@@ -91,7 +91,6 @@ const (
 // Waits of the program that shows pages.
 const (
 	StatusEvery = 5 * time.Second  // the pause between two looks at queues and programs
-	PageAge     = 15 * time.Second // after how long an open page is made again although nothing is known to have changed
 	PageRead    = 15 * time.Second // how long a browser's request may take to come
 	PageWrite   = 20 * time.Second // how long a browser may take to read what it is sent
 	PageMake    = 8 * time.Second  // how long it may take to make a page

@@ -120,7 +120,7 @@ func (g *Guard) Allow(role Role, page Handler) http.Handler {
 			err = g.forbidden(user, role)
 		}
 		if why, ok := errors.AsType[*Refusal](err); ok && why.Login && isNavigation(r) {
-			if err = g.begin(w, r, returnPath(r.URL)); err == nil {
+			if err = g.begin(w, r, ReturnPath(r.URL)); err == nil {
 				return
 			}
 		}

@@ -160,8 +160,8 @@ func (g *Guard) begin(w http.ResponseWriter, r *http.Request, then string) error
 	return nil
 }
 
-// returnPath returns the path and query of a page of this console, "/" for anything else.
-func returnPath(u *url.URL) string {
+// ReturnPath returns the path and query of a page of this console, "/" for anything else.
+func ReturnPath(u *url.URL) string {
 	path := u.RequestURI()
 	if !strings.HasPrefix(path, "/") || strings.HasPrefix(path, "//") || strings.Contains(path, `\`) || len(path) > 1000 {
 		return "/"

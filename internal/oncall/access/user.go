@@ -15,7 +15,7 @@ type Role string
 const (
 	Read   Role = "read"   // see every page, with personal data masked
 	Reveal Role = "reveal" // see personal data, which is audited
-	Act    Role = "act"    // redrive, cancel, pause, erase
+	Act    Role = "act"    // redrive, discard, cancel, pause, erase
 )
 
 var allRoles = []Role{Read, Reveal, Act}
@@ -49,18 +49,11 @@ func userName(name string) (string, error) {
 func (g Groups) empty() bool { return len(g.Read)+len(g.Reveal)+len(g.Act) == 0 }
 
 func (g Groups) roles(of []string) (roles []Role) {
-	in := func(groups []string) bool {
-		return slices.ContainsFunc(groups, func(group string) bool { return group != "" && slices.Contains(of, group) })
-	}
-	reveal, act := in(g.Reveal), in(g.Act)
-	if in(g.Read) || reveal || act {
-		roles = append(roles, Read)
-	}
-	if reveal {
-		roles = append(roles, Reveal)
-	}
-	if act {
-		roles = append(roles, Act)
+	for _, role := range allRoles {
+		in := map[Role][]string{Read: slices.Concat(g.Read, g.Reveal, g.Act), Reveal: g.Reveal, Act: g.Act}[role]
+		if slices.ContainsFunc(in, func(group string) bool { return group != "" && slices.Contains(of, group) }) {
+			roles = append(roles, role)
+		}
 	}
 	return roles
 }

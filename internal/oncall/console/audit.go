@@ -13,40 +13,36 @@ import (
 type auditPage struct {
 	Verb, Actor, Target, Since string
 
-	Verbs []act.Verb
-	Spans []span
 	Acts  []acts
 	Older string // the address of a page with more of them
 }
 
-// acts are what a person did in one go, the newest first: 300 redrives do not push a pause out of sight.
+// acts are what a person did in one go, the newest first: many redrives do not push a pause out of sight.
 type acts []act.Entry
 
 // actsRead is how many acts a page reads, unless its address asks for more.
 const (
-	actsRead    = 300
+	actsRead    = 100
 	maxActsRead = 100 * actsRead
 )
 
 // inGroups groups acts that follow one another and differ in their target alone.
 func inGroups(all []act.Entry) (groups []acts) {
+	like := func(e act.Entry) [8]string {
+		return [8]string{string(e.Verb), string(e.Result), e.Actor, e.Suspect, e.Via, e.Why, e.Plan, e.Message}
+	}
 	for i, e := range all {
-		if i > 0 {
-			last := all[i-1]
-			if e.Verb == last.Verb && e.Actor == last.Actor && e.Via == last.Via && e.Why == last.Why && e.Plan == last.Plan &&
-				e.Result == last.Result && e.Message == last.Message && e.Suspect == last.Suspect {
-				groups[len(groups)-1] = append(groups[len(groups)-1], e)
-				continue
-			}
+		if i == 0 || like(e) != like(all[i-1]) {
+			groups = append(groups, acts{})
 		}
-		groups = append(groups, acts{e})
+		groups[len(groups)-1] = append(groups[len(groups)-1], e)
 	}
 	return groups
 }
 
 func (s *Server) audit(r *http.Request, _ access.User) (page, error) {
 	q := r.URL.Query()
-	p := auditPage{Verb: q.Get("verb"), Actor: q.Get("actor"), Target: q.Get("target"), Since: q.Get("since"), Verbs: act.Verbs, Spans: spans}
+	p := auditPage{Verb: q.Get("verb"), Actor: q.Get("actor"), Target: q.Get("target"), Since: q.Get("since")}
 	since, err := when(p.Since, time.Now())
 	if err != nil {
 		return page{}, err

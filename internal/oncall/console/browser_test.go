@@ -6,6 +6,9 @@ import (
 	"flag"
 	"fmt"
 	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -24,6 +27,9 @@ var axe string
 
 var browserPath = flag.String("browser", "",
 	"a Chromium to run pages in, such as chromium-headless-shell; default: none, and the tests that need one are left out")
+
+var shots = flag.String("shots", "",
+	"a directory for a picture of every page, in both themes and at two widths, instead of the checks; default: none")
 
 // browser starts Chromium, or skips the test where none is named: .ci/run console names one.
 func browser(t *testing.T) context.Context {
@@ -86,6 +92,57 @@ func populated(t *testing.T) *installation {
 	return in
 }
 
+// redriven is the page of a redrive.
+func (in *installation) redriven() string {
+	in.t.Helper()
+	page := in.shows("/dead-letters", "order-1")
+	letter := regexp.MustCompile(`value="(\d+)" aria-label="Select order-1"`).FindStringSubmatch(page)
+	if len(letter) < 2 {
+		in.t.Fatalf("order-1 is not listed:\n%s", page)
+	}
+	in.post("/redrive", url.Values{"item": {"seq:" + letter[1]}, "why": {"it is back"}})
+	return regexp.MustCompile(`/redrives/[A-Z0-9]+`).FindString(in.shows("/dead-letters", "1 of 1 request"))
+}
+
+// busy adds what a bad day leaves: programs that hold, many failures with long ids, and acts.
+func (in *installation) busy() {
+	in.t.Helper()
+	for _, p := range []bus.ProgramStatus{
+		{Program: "mandate-consumer", Host: "mandate-consumer-7c9d8b5f6-x2x4z", Version: "1.4.0",
+			Holds: []bus.Hold{{Operation: messages.Enroll, Why: "status 503: the bank is being moved", Since: messages.Time{Time: time.Now()}}}},
+		{Program: "mail-consumer", Host: "mail-consumer-5b8f7d9c4-q8w7e", Version: "1.4.0"},
+	} {
+		p.Started = messages.Time{Time: time.Now().Add(-50 * time.Hour)}
+		if err := bus.AnswerStatus(in.js.Conn(), p.Program, func() bus.ProgramStatus { return p }); err != nil {
+			in.t.Fatal(err)
+		}
+	}
+	for n := range 30 {
+		id := fmt.Sprintf("newsletter-2026-11-25-kuala-lumpur-%06d", 4711*n)
+		reason := []string{"refused", "refused", "unavailable"}[n%3]
+		ended := in.store("mail.send.failed."+id, body{"request_id": id, "reason": reason, "attempt": n, "http_status": 429,
+			"message": "status 429: the plan's quota of 20000 messages a day is used up"})
+		in.store("dead.mail.send.requested", body{"request_id": id, "to": "ann@example.com"}, "Errand-Request-Id", id, "Errand-Reason", reason,
+			"Errand-Message", "status 429: the plan's quota of 20000 messages a day is used up",
+			"Nats-Msg-Id", bus.DeadLetterID(messages.Send, id, ended))
+		in.store("mandate.enroll.requested", body{"request_id": fmt.Sprintf("signup-2026-11-25-branch-ampang-%06d", n), "order_number": id})
+	}
+	person, err := in.person(anybody)
+	if err != nil {
+		in.t.Fatal(err)
+	}
+	for n := range 2 * actsRead / 3 {
+		_, err := person.Do(in.t.Context(), act.Act{Verb: act.Redrive, Target: fmt.Sprintf("newsletter-2026-11-25-kuala-lumpur-%06d", n),
+			Why: fmt.Sprint("INC00123", n/4, ": the quota was raised"), Plan: "safe: no call had an effect"},
+			func(context.Context) (string, error) { return "reopened and published", nil })
+		if err != nil {
+			in.t.Fatal(err)
+		}
+	}
+	in.shows("/dead-letters", "kuala-lumpur")
+	in.shows("/", "held")
+}
+
 // violations are what axe-core has against a page.
 func violations(ctx context.Context, t *testing.T) []string {
 	t.Helper()
@@ -95,9 +152,23 @@ func violations(ctx context.Context, t *testing.T) []string {
 		chromedp.EvalAwaitPromise)
 }
 
+// picture takes one of a whole page.
+func picture(ctx context.Context, t *testing.T, name string) {
+	t.Helper()
+	png, err := chromedp.Run(ctx, chromedp.FullScreenshot(100))
+	if err != nil {
+		t.Fatal(err)
+	}
+	name = strings.Trim(regexp.MustCompile(`[^a-z0-9.]+`).ReplaceAllString(name, "-"), "-")
+	if err := os.WriteFile(filepath.Join(*shots, name+".png"), png, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestEveryPageIsAccessibleInBothThemesAndFitsAPhone(t *testing.T) {
 	ctx := browser(t)
 	in := populated(t)
+	in.busy()
 	in.post("/queues/mail.send/pause", url.Values{"for": {"1h"}, "why": {"the service is being moved"}})
 	in.shows("/audit", "being moved")
 	found, err := in.startFind(formOfWord("ann@example.com"), anybody)
@@ -106,12 +177,21 @@ func TestEveryPageIsAccessibleInBothThemesAndFitsAPhone(t *testing.T) {
 	}
 	pages := []string{"/", "/find", found, "/requests", "/requests?state=failed&since=1h", "/requests/order-1", "/requests/letter-1",
 		"/requests/waits", "/requests/never", "/dead-letters",
-		"/redrive?operation=mandate.enroll", "/queues", "/queues/mandate.enroll/pause", "/queues/mail.send/pause", "/audit",
+		"/redrive?operation=mandate.enroll", "/queues", "/queues/mandate.enroll/pause", "/queues/mail.send/pause", "/audit", in.redriven(),
 		"/requests/waits/cancel?operation=mandate.enroll", "/requests/order-1/reveal",
 		"/requests/order-3/erase?operation=mandate.enroll", "/nothing"}
 	for _, page := range pages {
 		do(ctx, t, chromedp.Navigate(in.base+page))
-		for theme, width := range map[string]int64{"light": 1280, "dark": 390} {
+		if *shots != "" {
+			for _, width := range []int64{1400, 390} {
+				for _, theme := range []string{"light", "dark"} {
+					window(ctx, t, theme, width)
+					picture(ctx, t, fmt.Sprintf("page%s.%d.%s", page, width, theme))
+				}
+			}
+			continue
+		}
+		for theme, width := range map[string]int64{"light": 1400, "dark": 390} {
 			window(ctx, t, theme, width)
 			if wide := evaluate[int64](ctx, t, "document.documentElement.scrollWidth"); wide > width {
 				t.Errorf("%s is %d wide in a window of %d", page, wide, width)

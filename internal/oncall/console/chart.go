@@ -3,14 +3,16 @@ package console
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"errand/internal/oncall/index"
+	"errand/internal/oncall/inspect"
 	"errand/internal/style"
 	"errand/pkg/messages"
 )
 
-// chart shows outcomes by hour, as bars in a drawing of 720 by 190, and in numbers.
+// chart shows outcomes by hour, the newest first, as bars in a drawing of 720 by 190, and in numbers.
 type chart struct {
 	Bars  []bar
 	Lines []gridLine
@@ -18,25 +20,14 @@ type chart struct {
 }
 
 type bar struct {
-	Begin, End time.Time
-	X, Width   float64
-	Parts      []part // bottom first
 	tally
-	Labelled bool
-}
-
-// Middle is the x coordinate of the bar's middle.
-func (b bar) Middle() float64 { return b.X + b.Width/2 }
-
-func (c chart) Newest() []bar {
-	newest := slices.Clone(c.Bars)
-	slices.Reverse(newest)
-	return newest
+	Begin, End       time.Time
+	X, Middle, Width float64
+	Parts            []part // bottom first
+	Labelled         bool
 }
 
 type tally struct{ Good, Bad, Doubt int }
-
-func (t tally) Sum() int { return t.Good + t.Bad + t.Doubt }
 
 type part struct {
 	Class     style.Look
@@ -57,28 +48,25 @@ const (
 	chartBase  = 162.0
 )
 
-func chartOf(events []index.Count, begin time.Time) chart {
-	c := chart{Bars: make([]bar, hours)}
-	step := (chartWidth - chartLeft) / hours
-	for i := range c.Bars {
-		b := &c.Bars[i]
-		b.Begin = begin.Add(time.Duration(i) * time.Hour)
-		b.End = b.Begin.Add(time.Hour)
-		b.X, b.Width = chartLeft+float64(i)*step+2, step-4
-		b.Labelled = i%4 == 3
-	}
-	for _, n := range events {
-		i := int(n.At.Sub(begin) / time.Hour)
-		if i < 0 || i >= hours || n.Operation == messages.Delivery {
-			continue
-		}
-		for _, t := range []*tally{&c.Bars[i].tally, &c.Total} {
-			t.add(n.State, n.Count)
-		}
-	}
+// chartBegin is when counting starts.
+func chartBegin() time.Time {
+	return time.Now().UTC().Truncate(time.Hour).Add(-(hours - 1) * time.Hour)
+}
+
+func chartOf(events []index.Count, begin time.Time) (c chart) {
+	const step = (chartWidth - chartLeft) / hours
 	top := 0
-	for _, b := range c.Bars {
-		top = max(top, b.Sum())
+	for i := hours - 1; i >= 0; i-- {
+		b := bar{Begin: begin.Add(time.Duration(i) * time.Hour), X: chartLeft + float64(i)*step + 2, Width: step - 4, Labelled: i%4 == 3}
+		b.End, b.Middle = b.Begin.Add(time.Hour), b.X+b.Width/2
+		for _, n := range events {
+			if n.Operation != messages.Delivery && !n.At.Before(b.Begin) && n.At.Before(b.End) {
+				b.add(n.State, n.Count)
+				c.Total.add(n.State, n.Count)
+			}
+		}
+		top = max(top, b.Good+b.Bad+b.Doubt)
+		c.Bars = append(c.Bars, b)
 	}
 	unit := gridUnit(top)
 	top = max(unit, (top+unit-1)/unit*unit)
@@ -109,20 +97,13 @@ func heightOf(value, top int) float64 {
 
 func (b *bar) stack(top int) {
 	below := 0
-	for _, p := range []struct {
-		class style.Look
-		n     int
-	}{{style.Good, b.Good}, {style.Doubt, b.Doubt}, {style.Bad, b.Bad}} {
-		if p.n == 0 {
-			continue
+	for i, n := range []int{b.Good, b.Doubt, b.Bad} {
+		if n > 0 {
+			height := max(heightOf(below, top)-heightOf(below+n, top), 1.5) // few among many stay visible
+			look := []style.Look{style.Good, style.Doubt, style.Bad}[i]
+			b.Parts = append(b.Parts, part{look, heightOf(below, top) - height, height})
+			below += n
 		}
-		y := heightOf(below+p.n, top)
-		height := heightOf(below, top) - y
-		if height < 1.5 { // keep few among many visible
-			y, height = y-(1.5-height), 1.5
-		}
-		b.Parts = append(b.Parts, part{p.class, y, height})
-		below += p.n
 	}
 }
 
@@ -137,7 +118,48 @@ func gridUnit(top int) int {
 	}
 }
 
-func (c chart) Says() string {
-	return fmt.Sprintf("Outcomes of the last %d hours: %d good, %d uncertain or partial, %d failed. The table below shows them by hour.",
-		hours, c.Total.Good, c.Total.Doubt, c.Total.Bad)
+// minute is the worst of a queue in one minute: how many waited there, and for how long the next of them had waited for a worker.
+type minute struct {
+	At    time.Time
+	Depth uint64
+	Wait  time.Duration
+}
+
+const keptMinutes = 60
+
+// pastOf adds a status to what is known of queues. It leaves what was known before as it is: pages read it.
+func pastOf(past map[messages.Operation][]minute, s inspect.Status) map[messages.Operation][]minute {
+	now := map[messages.Operation][]minute{}
+	for _, q := range s.Queues {
+		m := minute{At: s.At.Truncate(time.Minute), Depth: q.Untaken + uint64(max(0, q.Taken))}
+		if q.FirstFree != nil {
+			m.Wait = s.At.Sub(q.FirstFree.Time)
+		}
+		all := slices.Clone(past[q.Operation])
+		if last := len(all) - 1; last >= 0 && all[last].At.Equal(m.At) {
+			m.Depth, m.Wait, all = max(m.Depth, all[last].Depth), max(m.Wait, all[last].Wait), all[:last]
+		}
+		all = append(all, m)
+		now[q.Operation] = slices.DeleteFunc(all, func(old minute) bool { return m.At.Sub(old.At) >= keptMinutes*time.Minute })
+	}
+	return now
+}
+
+// spark is a line of the last hour in a drawing of 60 by 16, and its highest value in words.
+type spark struct{ Points, Most string }
+
+// Sparks are a queue's depth and latency.
+func (k known) Sparks(op messages.Operation) []spark {
+	past, most := k.Past[op], minute{}
+	for _, m := range past {
+		most.Depth, most.Wait = max(most.Depth, m.Depth), max(most.Wait, m.Wait)
+	}
+	var depth, wait strings.Builder
+	for _, m := range past {
+		x := keptMinutes - int(k.Status.At.Truncate(time.Minute).Sub(m.At)/time.Minute)
+		fmt.Fprintf(&depth, "%d,%.1f ", x, 15-14*float64(m.Depth)/float64(max(1, most.Depth)))
+		fmt.Fprintf(&wait, "%d,%.1f ", x, 15-14*m.Wait.Seconds()/max(1, most.Wait.Seconds()))
+	}
+	return []spark{{depth.String(), "up to " + style.Count(most.Depth) + " waiting"},
+		{wait.String(), "waited up to " + inspect.Span(most.Wait)}}
 }

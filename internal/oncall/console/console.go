@@ -8,7 +8,7 @@
 // console.go is the program, server.go has the routes, and each page has a file of its name: today.go (with chart.go),
 // find.go, requests.go (lists, dead letters), request.go, queues.go, audit.go. runs.go keeps redrives under way. mask.go
 // hides personal data, and whatever a page shows of a body or a message passes it. words.go has the words and colours for
-// states, classes, results and reasons: change them there, not in templates.
+// states, classes, results and reasons: change them there, not in templates. zone.go writes times as each reader wants them.
 //
 // The pages work without scripts. The script asks every two seconds for a new version of the open page: the page's tag
 // (server.go) says cheaply whether there may be one.
@@ -24,6 +24,7 @@ import (
 	"sync"
 
 	"errand/internal/oncall/access"
+	"errand/internal/oncall/act"
 	"errand/internal/oncall/index"
 	"errand/internal/programs"
 	"errand/internal/retry"
@@ -55,7 +56,7 @@ func (p *Program) Run(ctx context.Context) error {
 		if err != nil {
 			return nil, errors.Join(err, listener.Close())
 		}
-		x, err := index.Open(index.Options{Dir: p.Dir, Secrets: secrets, Log: with.Logger})
+		x, err := index.Open(index.Options{Dir: p.Dir, Secrets: secrets, Discarded: act.Discarded, Log: with.Logger})
 		if err != nil {
 			return nil, errors.Join(&programs.Invalid{Variable: "CONSOLE_DIR", Problem: err.Error()}, listener.Close())
 		}

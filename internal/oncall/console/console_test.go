@@ -66,7 +66,7 @@ func (in *installation) open(dir string, roles ...string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	x, err := index.Open(index.Options{Dir: dir, Log: zerolog.Nop()})
+	x, err := index.Open(index.Options{Dir: dir, Discarded: act.Discarded, Log: zerolog.Nop()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -366,8 +366,8 @@ func TestPagesSayThatNATSIsGoneAndComeBack(t *testing.T) {
 	in.shows("/requests", "order-1")
 	in.shows("/", "things are wrong.")
 	in.nats.Stop()
-	in.shows("/", "NATS does not answer since")
-	in.shows("/", "things were wrong at")
+	in.shows("/", "NATS has not answered for")
+	in.shows("/", "things were wrong")
 	if _, page := in.get("/requests"); !strings.Contains(page, "order-1") {
 		t.Error("the list is lost with NATS")
 	}
@@ -379,7 +379,7 @@ func TestPagesSayThatNATSIsGoneAndComeBack(t *testing.T) {
 	}
 	in.until("the notice goes", func() bool {
 		_, page := in.get("/")
-		return !strings.Contains(page, "NATS does not answer")
+		return !strings.Contains(page, "NATS has not answered")
 	})
 	in.shows("/requests/order-1", "What happened")
 }
@@ -432,5 +432,108 @@ func TestFiguresAndProblemsLeadToWhatTheyCount(t *testing.T) {
 		if !strings.Contains(page, link) {
 			t.Errorf("the page lacks %s:\n%s", link, page)
 		}
+	}
+}
+
+// What somebody has seen and leaves as it is needs nobody, until the request leaves another dead letter.
+func TestADiscardedDeadLetterNeedsNobody(t *testing.T) {
+	t.Parallel()
+	in := installed(t)
+	in.failed("order-1")
+	in.failed("order-2")
+	page := in.shows("/dead-letters", "2 requests that ended failed or uncertain need somebody")
+	letter := regexp.MustCompile(`name="letter" value="(\d+)" aria-label="Select order-2"`).FindStringSubmatch(page)
+	if len(letter) != 2 {
+		t.Fatalf("order-2 is not listed:\n%s", page)
+	}
+	item := []string{"seq:" + letter[1]}
+	if status, _ := in.post("/discard", url.Values{"item": item}); status != http.StatusBadRequest {
+		t.Errorf("without a reason: %d, want 400", status)
+	}
+	in.post("/discard", url.Values{"item": item, "why": {"INC0012345: the payer signed on paper"}})
+	page = in.shows("/dead-letters", "1 other needs nobody")
+	if strings.Contains(page, "/requests/order-2") || !strings.Contains(page, "/requests/order-1") {
+		t.Errorf("the page is\n%s", page)
+	}
+	in.shows("/dead-letters?all=1", "<small>discarded</small>")
+	in.shows("/", `<a href="/dead-letters">1</a>`)
+	if page := in.shows("/audit?target=order-2", "INC0012345: the payer signed on paper"); !strings.Contains(page, "discard ") {
+		t.Errorf("the audit has\n%s", page)
+	}
+	in.failed("order-2")
+	in.shows("/dead-letters", "2 requests that ended failed or uncertain need somebody")
+}
+
+// The reasons of today have the upstream's words, without what the request says of its payer.
+func TestTopReasonsHaveTheUpstreamsWords(t *testing.T) {
+	t.Parallel()
+	in := installed(t)
+	ended := in.store("mandate.enroll.failed.order-1", body{"request_id": "order-1", "reason": "refused"})
+	in.store("dead.mandate.enroll.requested", body{"payer_name": "Ann Tester"}, "Errand-Request-Id", "order-1", "Errand-Reason", "refused",
+		"Errand-Message", "payer_name: Ann Tester is not the holder of the account",
+		"Nats-Msg-Id", bus.DeadLetterID("mandate.enroll", "order-1", ended))
+	in.shows("/", "“payer_name: ••• ••• is not the holder of the account”")
+	in.store("mandate.enroll.requested", body{"request_id": "order-2", "payer_name": "Ben Waiting"})
+	in.store("mandate.enroll.deferred.order-2", body{"request_id": "order-2", "reason": "busy", "http_status": 503,
+		"not_before": time.Now().Add(time.Hour), "message": "not now, Ben Waiting"})
+	for _, path := range []string{"/", "/queues", "/requests/order-2"} {
+		if page := in.shows(path, "not now, •••"); strings.Contains(page, "Waiting,") || strings.Contains(page, "Ben") {
+			t.Errorf("%s names the payer:\n%s", path, page)
+		}
+	}
+}
+
+func TestTimesAreInTheZoneThatTheReaderChose(t *testing.T) {
+	t.Parallel()
+	in := installed(t)
+	in.store("mandate.enroll.succeeded.order-1", body{"request_id": "order-1"})
+	in.shows("/requests/order-1", "Times are in UTC")
+	for _, c := range []struct{ zone, back, want string }{
+		{"Asia/Kuala_Lumpur", "/requests/order-1?x=1", "/requests/order-1?x=1"},
+		{"Asia/Kuala_Lumpur", "//example.com/x", "/x"},
+		{"Asia/Kuala_Lumpur", "https://example.com//x", "/"},
+		{"../../etc/passwd", "/", ""},
+	} {
+		form := url.Values{"zone": {c.zone}, "back": {c.back}}
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, in.base+"/zone", strings.NewReader(form.Encode()))
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		w := httptest.NewRecorder()
+		in.setZone(w, r, anybody)
+		if got := w.Result().Header.Get("Location"); got != c.want {
+			t.Errorf("%s leads back to %q, want %q", c.back, got, c.want)
+		}
+		if c.want == "" {
+			continue
+		}
+		r = httptest.NewRequestWithContext(t.Context(), http.MethodGet, in.base+"/requests/order-1", nil)
+		r.AddCookie(w.Result().Cookies()[0])
+		shown := httptest.NewRecorder()
+		in.handler().ServeHTTP(shown, r)
+		kualaLumpur := time.Now().In(time.FixedZone("", 8*60*60)).Format("15:04:")
+		if page := shown.Body.String(); !strings.Contains(page, "Times are in Asia/Kuala_Lumpur") || !strings.Contains(page, ">"+kualaLumpur) {
+			t.Errorf("at %s the page is\n%s", kualaLumpur, page)
+		}
+	}
+}
+
+// A queue's line of the last hour has the worst of each minute, and forgets what is older.
+func TestAQueuesLastHourIsTheWorstOfEachMinute(t *testing.T) {
+	t.Parallel()
+	began := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+	var k known
+	for i := range 90 * 2 {
+		at := began.Add(time.Duration(i) * 30 * time.Second)
+		free := messages.Time{Time: at.Add(-time.Duration(i%2) * time.Minute)}
+		k.Status = inspect.Status{At: messages.Time{Time: at}, Queues: []inspect.Queue{{Operation: messages.Send,
+			Untaken: uint64(100 * (1 - i%2)), Taken: i, FirstFree: &free}}}
+		k.Past = pastOf(k.Past, k.Status)
+	}
+	past := k.Past[messages.Send]
+	if len(past) != keptMinutes || past[0] != (minute{began.Add(30 * time.Minute), 160, time.Minute}) {
+		t.Errorf("it keeps %d, the oldest %+v", len(past), past[0])
+	}
+	sparks := k.Sparks(messages.Send)
+	if sparks[0].Most != "up to 278 waiting" || sparks[1].Most != "waited up to 1m" || !strings.HasSuffix(sparks[0].Points, " 60,1.0 ") {
+		t.Errorf("it is drawn as %+v", sparks)
 	}
 }

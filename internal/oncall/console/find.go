@@ -17,20 +17,10 @@ import (
 
 type findPage struct {
 	Asked  bool
-	Found  []foundRow
+	Found  []index.Found
 	Mails  []index.Mail
 	Unread []string
 	Note   string
-}
-
-type foundRow struct{ index.Found }
-
-// NoMail is said of the mail to an address while Mail is nil.
-func (r foundRow) NoMail() string {
-	if r.Operation == messages.Send && slices.Contains(r.As, messages.NamedRecipient) {
-		return inspect.NoRow
-	}
-	return "–"
 }
 
 func (s *Server) findForm(*http.Request, access.User) (page, error) {
@@ -63,10 +53,7 @@ func (s *Server) found(r *http.Request, _ access.User) (page, error) {
 	if err != nil {
 		return page{}, err
 	}
-	p := findPage{Asked: true, Mails: found.Mails, Unread: found.Unread}
-	for _, f := range found.Found {
-		p.Found = append(p.Found, foundRow{f})
-	}
+	p := findPage{Asked: true, Found: found.Found, Mails: found.Mails, Unread: found.Unread}
 	if err := s.addQueued(r, word, &p); err != nil {
 		p.Note = "The queues could not be searched: " + s.errorPage(err).Title + "."
 	}
@@ -77,13 +64,15 @@ func (s *Server) found(r *http.Request, _ access.User) (page, error) {
 func (s *Server) addQueued(r *http.Request, word string, p *findPage) error {
 	queued, err := s.reader.Find(r.Context(), word, s.secrets, time.Now()) // since now, as the index has all before
 	for _, f := range queued.Found {
-		known := func(have foundRow) bool { return have.RequestID == f.RequestID && have.Operation == f.Operation }
+		known := func(have index.Found) bool { return have.RequestID == f.RequestID && have.Operation == f.Operation }
 		if !slices.ContainsFunc(p.Found, known) {
 			row := index.Row{Kind: index.Kind{Operation: f.Operation, State: f.State}, RequestID: f.RequestID, At: f.Time.Time}
-			p.Found = append(p.Found, foundRow{index.Found{Row: row, As: []messages.NamedAs{messages.NamedAs(f.As)}}})
+			p.Found = append(p.Found, index.Found{Row: row, As: []messages.NamedAs{messages.NamedAs(f.As)}})
 		}
 	}
-	slices.SortStableFunc(p.Found, func(a, b foundRow) int { return cmp.Or(b.At.Compare(a.At), strings.Compare(a.RequestID, b.RequestID)) })
+	slices.SortStableFunc(p.Found, func(a, b index.Found) int {
+		return cmp.Or(b.At.Compare(a.At), strings.Compare(a.RequestID, b.RequestID))
+	})
 	if long, ok := errors.AsType[*inspect.SkippedError](queued.Hidden); ok {
 		p.Note = "There may be more: " + long.Error() + "."
 	}

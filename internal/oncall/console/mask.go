@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"regexp"
+	"slices"
 	"strings"
 
 	"errand/pkg/messages"
@@ -12,19 +13,13 @@ import (
 
 // shown are the fields of errand's own objects that hold no personal data. All others are hidden, and so is everything in what an
 // upstream or a publisher has nested, whatever its fields are called.
-var shown = func() map[string]bool {
-	all := map[string]bool{}
-	for name := range strings.FieldsSeq(`
-		request_id at attempt deadline fingerprint batch batches batch_size recipients first count accepted duplicates
-		invalid_count reason http_status not_before outcome by state after_unknown conflicts_with api_version
-		pages page total status code enhanced confidence event_id final complete_through delivered deferred bounced
-		unknown queued seen begin until accepted_at recipient on_unknown give_up_at as_html max_frequency
-		frequency_mode effective_date link_expired_at total_record new since scanned digest bucket
-		kind mandate_status method bytes body_encoding`) {
-		all[name] = true
-	}
-	return all
-}()
+var shown = strings.Fields(`
+	request_id at attempt deadline fingerprint batch batches batch_size recipients first count accepted duplicates
+	invalid_count reason http_status not_before outcome by state after_unknown conflicts_with api_version
+	pages page total status code enhanced confidence event_id final complete_through delivered deferred bounced
+	unknown queued seen begin until accepted_at recipient on_unknown give_up_at as_html max_frequency
+	frequency_mode effective_date link_expired_at total_record new since scanned digest bucket
+	kind mandate_status method bytes body_encoding`)
 
 // ours are the fields of events with objects that errand makes.
 var ours = map[string]bool{"": true, "match": true, "smtp": true, "unsettled": true, "invalid": true, "was": true, "evidence": true,
@@ -52,20 +47,17 @@ var (
 	numbers   = regexp.MustCompile(moment + `|\d[\d -]{5,}\d`)
 )
 
-// personal are the names that a request itself has, as patterns: an upstream's answer may repeat them.
-type personal []*regexp.Regexp
+// personal are the names that a request itself has: an upstream's answer may repeat them.
+type personal []string
 
 // personalIn returns what messages of an operation say of the payer and of recipients: each such value, and the words of a name, since
 // upstreams turn them round.
-func personalIn(op messages.Operation, bodies ...[]byte) personal {
-	var p personal
-	seen := map[string]bool{}
+func personalIn(op messages.Operation, bodies ...[]byte) (p personal) {
 	for _, body := range bodies {
 		messages.EachName(op, body, func(n messages.Name) bool {
 			for _, text := range append(strings.Fields(n.Key), n.Key) {
-				if n.As != messages.NamedOrder && len(text) > 2 && !seen[text] {
-					seen[text] = true
-					p = append(p, regexp.MustCompile(`(?i)(^|[^\pL\pN])`+regexp.QuoteMeta(text)+`($|[^\pL\pN])`))
+				if n.As != messages.NamedOrder && len(text) > 2 && !slices.Contains(p, text) {
+					p = append(p, text)
 				}
 			}
 			return len(p) < maxNames
@@ -79,11 +71,22 @@ const maxNames = 200
 
 // hide is hideIn, and hides the names.
 func (p personal) hide(text string) string {
+	folded := fold(text)
 	for _, name := range p {
-		text = name.ReplaceAllString(text, "${1}"+hidden+"${2}")
+		if strings.Contains(folded, fold(name)) {
+			whole := regexp.MustCompile(`(?i)(^|[^\pL\pN])` + regexp.QuoteMeta(name) + `($|[^\pL\pN])`)
+			text = whole.ReplaceAllString(text, "${1}"+hidden+"${2}")
+		}
 	}
 	return hideIn(text)
 }
+
+// hideNamed hides in a text what a message of an operation names.
+func hideNamed(op messages.Operation, text string, message []byte) string {
+	return personalIn(op, message).hide(text)
+}
+
+func fold(text string) string { return strings.ToLower(strings.ToUpper(text)) }
 
 // hideIn hides addresses and long numbers in a text, but not a moment.
 func hideIn(text string) string {
@@ -161,16 +164,16 @@ func (p *printer) value(name string, depth int, own bool) error {
 		p.line(depth + 1)
 		of := name
 		if open == '{' {
-			key, err := p.in.Token()
+			token, err := p.in.Token()
 			if err != nil {
 				return err
 			}
-			text, _ := key.(string) // a key is a string
-			shown := text
+			text, _ := token.(string) // a key is a string
+			key := text
 			if !p.reveal {
-				shown = p.names.hide(text) // a publisher may have used an address as a key
+				key = p.names.hide(text) // a publisher may have used an address as a key
 			}
-			p.text(shown)
+			p.text(key)
 			if name != fields && name != headers {
 				of = text
 			}
@@ -195,8 +198,8 @@ func (p *printer) line(depth int) { p.out.WriteString("\n" + strings.Repeat("  "
 func (p *printer) leaf(name string, token json.Token, own bool) {
 	text, isText := token.(string)
 	switch {
-	case token == nil, p.reveal, own && (shown[name] && !isText || name == "by"): // the audit names who acts too
-	case own && shown[name]:
+	case token == nil, p.reveal, own && (slices.Contains(shown, name) && !isText || name == "by"): // the audit names who acts too
+	case own && slices.Contains(shown, name):
 		token = hideAddresses(text)
 	case own && texts[name] && isText:
 		token = p.names.hide(text)

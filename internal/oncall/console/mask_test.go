@@ -72,7 +72,7 @@ func TestTheChartHasEveryHourAndTheFewAmongMany(t *testing.T) {
 	if top := c.Lines[len(c.Lines)-1].Value; top != 10000 {
 		t.Errorf("the highest line is %d, want 10000", top)
 	}
-	first := c.Bars[0].Parts
+	first := c.Bars[len(c.Bars)-1].Parts
 	if len(first) != 2 || first[1].Height < 1 || first[1].Y > first[0].Y {
 		t.Errorf("the first bar is %+v", first)
 	}

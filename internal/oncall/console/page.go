@@ -8,6 +8,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"errand/internal/oncall/access"
 	"errand/internal/style"
@@ -31,13 +32,14 @@ type frame struct {
 	Problems            int
 	Logout              string // where a form ends the session, "" without sessions
 	Tag                 string // of this version; "" for a page that does not change
+	Zone, Path          string // in which times are; of this page
 	Style, Icon, Script string
 }
 
-type link struct{ Path, Text string }
+type link struct{ Key, Path, Text string }
 
-var links = []link{{"/", "Today"}, {"/find", "Find"}, {"/requests", "Requests"}, {"/dead-letters", "Dead letters"},
-	{"/queues", "Queues and programs"}, {"/audit", "Audit"}}
+var links = []link{{"1", "/", "Today"}, {"2", "/find", "Find"}, {"3", "/requests", "Requests"}, {"4", "/dead-letters", "Dead letters"},
+	{"5", "/queues", "Queues and programs"}, {"6", "/audit", "Audit"}}
 
 // show writes a page, or its main part for the script of an open one.
 func (s *Server) show(w http.ResponseWriter, r *http.Request, user access.User, p page, tag string) {
@@ -46,9 +48,14 @@ func (s *Server) show(w http.ResponseWriter, r *http.Request, user access.User, 
 		part = "main"
 	}
 	var body bytes.Buffer
-	err := templates[p.Name].ExecuteTemplate(&body, part, frame{page: p, User: user, Links: links, Notices: s.watch.notices(),
-		Problems: len(s.watch.get().Status.Problems),
-		Logout:   s.guard.LogoutPath(), Tag: tag, Style: style.Style.Path, Icon: style.Icon.Path, Script: script.Path})
+	zone := zoneOf(r)
+	t, err := templates[p.Name].Clone()
+	if err == nil {
+		err = t.Funcs(times(zone)).ExecuteTemplate(&body, part, frame{page: p, User: user, Links: links, Notices: s.watch.notices(),
+			Problems: len(s.watch.get().Status.Problems),
+			Logout:   s.guard.LogoutPath(), Tag: tag, Zone: zone.String(), Path: r.URL.RequestURI(),
+			Style: style.Style.Path, Icon: style.Icon.Path, Script: script.Path})
+	}
 	if err != nil {
 		s.log.Error().Err(err).Str("page", p.Name).Msg("page failed")
 		http.Error(w, "This page cannot be shown; the console's log says why.", http.StatusInternalServerError)
@@ -64,10 +71,10 @@ func (s *Server) show(w http.ResponseWriter, r *http.Request, user access.User, 
 	_, _ = w.Write(body.Bytes()) // fails only if the reader is gone
 }
 
-// templates are the pages by name, each with the layout.
+// templates are the pages by name, each with the layout. They are cloned before they are executed, with the reader's time zone.
 var templates = func() map[string]*template.Template {
 	all := map[string]*template.Template{}
-	base := template.Must(template.New("").Funcs(words).ParseFS(files, "pages/layout.html", "pages/parts.html"))
+	base := template.Must(template.New("").Funcs(words).Funcs(times(time.UTC)).ParseFS(files, "pages/layout.html", "pages/parts.html"))
 	names, err := fs.Glob(files, "pages/*.html")
 	if err != nil {
 		panic(err)
@@ -79,11 +86,3 @@ var templates = func() map[string]*template.Template {
 	}
 	return all
 }()
-
-func mustRead(name string) []byte {
-	text, err := files.ReadFile(name)
-	if err != nil {
-		panic(err)
-	}
-	return text
-}

@@ -3,7 +3,6 @@ package console
 import (
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
 	"errand/internal/bus"
@@ -48,27 +47,18 @@ func (s *Server) queues(_ *http.Request, user access.User) (page, error) {
 	return page{Title: "Queues and programs", Nav: "/queues", Name: "queues", Data: p}, nil
 }
 
-type pausePage struct {
-	Operation messages.Operation
-	Queue     inspect.Queue
-	Lengths   []span
-}
-
-var pauses = []span{{"15m", "15 minutes"}, {"30m", "30 minutes"}, {"1h", "1 hour"}, {"4h", "4 hours"}, {"24h", "1 day"}}
-
 func (s *Server) pauseForm(r *http.Request, _ access.User) (page, error) {
 	op, err := operationNamed(r.PathValue("queue"))
 	if err != nil {
 		return page{}, err
 	}
 	queue, err := s.reader.Queue(r.Context(), op, time.Now())
-	return page{Title: "Pause " + string(op), Nav: "/queues", Name: "pause", Data: pausePage{op, queue, pauses}}, err
+	return page{Title: "Pause " + string(op), Nav: "/queues", Name: "pause", Data: queue}, err
 }
 
 func operationNamed(name string) (messages.Operation, error) {
-	i := slices.IndexFunc(inspect.Operations, func(op messages.Operation) bool { return strings.EqualFold(string(op), name) })
-	if i < 0 {
-		return "", notFound("There is no queue with that name.")
+	if op := messages.Operation(name); slices.Contains(inspect.Operations, op) {
+		return op, nil
 	}
-	return inspect.Operations[i], nil
+	return "", notFound("There is no queue with that name.")
 }

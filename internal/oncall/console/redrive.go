@@ -1,14 +1,12 @@
 package console
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
@@ -19,12 +17,6 @@ import (
 
 // maxPlan is the maximum number of dead letters in one redrive.
 const maxPlan = 500
-
-// Bounds of how many run per second.
-const (
-	minRate = 0.001
-	maxRate = 1000
-)
 
 type planPage struct {
 	Items []act.Item
@@ -59,23 +51,11 @@ func (s *Server) redrivePlan(r *http.Request, user access.User) (page, error) {
 			}
 		}
 	}
-	return page{Title: "Redrive", Nav: "/dead-letters", Name: "redrive", Data: p}, nil
+	return page{Title: "Redrive or discard", Nav: "/dead-letters", Name: "redrive", Data: p}, nil
 }
 
-// lettersAsked returns the names of the dead letters that a query chooses, by request or by a filter, up to maxPlan.
+// lettersAsked returns the names of the dead letters that a query chooses, one by one or by a filter, up to maxPlan.
 func (s *Server) lettersAsked(ctx context.Context, q url.Values) (names []string, cut bool, err error) {
-	if id := q.Get("request"); id != "" {
-		rows, err := s.index.Request(ctx, id)
-		for _, row := range rows {
-			if row.DeadLetter > 0 {
-				names = append(names, inspect.Name(row.DeadLetter))
-			}
-		}
-		if len(names) == 0 { // not indexed yet
-			names = []string{id}
-		}
-		return names, false, err
-	}
 	if chosen := q["letter"]; len(chosen) > 0 {
 		for _, sequence := range chosen[:min(len(chosen), maxPlan)] {
 			names = append(names, inspect.BySequence+sequence)
@@ -113,25 +93,34 @@ func planOf(ctx context.Context, requests act.Requests, names []string) ([]act.I
 	return requests.Plan(ctx, letters)
 }
 
+// discard records that nothing is to be done about dead letters.
+func (s *Server) discard(r *http.Request, p act.Person) (string, error) {
+	items, err := planAsked(r, p)
+	if err == nil {
+		err = p.Discard(r.Context(), items, r.FormValue("why"))
+	}
+	return "/dead-letters", err
+}
+
+// planAsked returns the items of a plan that a form has.
+func planAsked(r *http.Request, p act.Person) ([]act.Item, error) {
+	if strings.TrimSpace(r.FormValue("why")) == "" {
+		return nil, act.ErrNoReason
+	}
+	if names := r.Form["item"]; len(names) <= maxPlan {
+		return planOf(r.Context(), p.Requests(), names)
+	}
+	return nil, wrong(fmt.Sprintf("Select at most %d dead letters.", maxPlan))
+}
+
 func (s *Server) startRedrive(r *http.Request, p act.Person) (string, error) {
-	why := strings.TrimSpace(r.FormValue("why"))
-	if why == "" {
-		return "", act.ErrNoReason
-	}
-	rate, err := strconv.ParseFloat(cmp.Or(r.FormValue("rate"), "0"), 64)
-	if err != nil || rate != 0 && !(rate >= minRate && rate <= maxRate) {
-		return "", wrong("The rate must be 0.001 to 1000 requests per second; 0.001 is about one in a quarter of an hour.")
-	}
-	names := r.Form["item"]
-	if len(names) > maxPlan {
-		return "", wrong(fmt.Sprintf("Select at most %d dead letters.", maxPlan))
-	}
-	items, err := planOf(r.Context(), p.Requests(), names)
+	why := r.FormValue("why")
+	items, err := planAsked(r, p)
 	if err != nil {
 		return "", err
 	}
 	run := &redriveRun{ID: rand.Text()[:10], By: p.Name, Why: why, Began: time.Now(), Items: items}
-	consent := act.Consent{Why: why, Accept: r.Form["accept"], Force: r.Form["force"], Rate: rate}
+	consent := act.Consent{Why: why, Accept: r.Form["accept"], Force: r.Form["force"]}
 	run.work = func(ctx context.Context) error { return p.Requests().Redrive(ctx, items, consent, run.add) }
 	if !s.runs.start(run) {
 		return "", &mistake{http.StatusServiceUnavailable, "Too many redrives", "Several redrives are under way. Wait until one ends."}

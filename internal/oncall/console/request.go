@@ -35,9 +35,6 @@ type storyView struct {
 	MayRedrive, MayCancel, MayErase bool
 }
 
-// Unseen reports whether there is no request, though its mandate may have events.
-func (v storyView) Unseen() bool { return v.State == inspect.NeverSeen }
-
 type eventView struct {
 	State   messages.State
 	What    string // which batch, or the kind of a mandate event
@@ -83,7 +80,7 @@ func (s *Server) requestPage(ctx context.Context, id string, user access.User, r
 
 func viewOf(s inspect.Story, user access.User, reveal bool) storyView {
 	v := storyView{Story: s}
-	var bodies [][]byte // that may hold the request, or what came of it
+	bodies := [][]byte{s.Request} // that may hold the request, or what came of it
 	for _, e := range s.Events {
 		bodies = append(bodies, e.Message.Data)
 	}
@@ -159,23 +156,6 @@ func mandateView(e inspect.Event, m masked) eventView {
 		v.Message = strings.TrimSpace("Made at " + made + ". " + v.Message)
 	}
 	return v
-}
-
-// stampOfRequest changes with the request's events in the index and, while it is open, with the status, which says why it
-// waits.
-func (s *Server) stampOfRequest(r *http.Request) string {
-	rows, err := s.index.Request(r.Context(), r.PathValue("id"))
-	if err != nil || len(rows) == 0 {
-		return s.watch.stamp()
-	}
-	var stamp strings.Builder
-	for _, row := range rows {
-		fmt.Fprint(&stamp, row.Sequence, " ", row.DeadLetter, " ")
-		if row.Open() {
-			stamp.WriteString(s.watch.get().Status.At.String())
-		}
-	}
-	return stamp.String()
 }
 
 // revealed shows a request with its personal data, once, and records it in the audit.

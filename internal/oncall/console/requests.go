@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"net/http"
 	"net/url"
 	"time"
@@ -13,8 +14,7 @@ import (
 
 type requestList struct {
 	listPage
-	Asked  asked
-	Queued bool // they are read from the queues
+	Asked asked
 }
 
 type listPage struct {
@@ -24,46 +24,32 @@ type listPage struct {
 }
 
 // asked is a filter as the form has it.
-type asked struct {
-	Operation, State, Reason, Since, Until string
-
-	Operations []messages.Operation
-	States     []messages.State
-	Reasons    []messages.Reason
-	Spans      []span
-}
+type asked struct{ url.Values }
 
 type span struct{ Value, Text string }
 
 var spans = []span{{"1h", "the last hour"}, {"24h", "the last 24 hours"}, {"168h", "the last 7 days"}}
 
-func askedOf(q url.Values) asked {
-	return asked{Operation: q.Get("operation"), State: q.Get("state"), Reason: q.Get("reason"), Since: q.Get("since"), Until: q.Get("until"),
-		Operations: inspect.Operations, States: inspect.States(nil), Reasons: messages.Reasons, Spans: spans}
-}
-
 const pageRows = 50
 
 func (a asked) filter(now time.Time) (f index.Filter, err error) {
-	f.Limit = pageRows
-	if a.Operation != "" {
-		op, err := operationNamed(a.Operation)
-		if err != nil {
-			return f, err
-		}
-		f.Operations = []messages.Operation{op}
+	f = index.Filter{Limit: pageRows, Operations: some[messages.Operation](a.Get("operation")), States: some[messages.State](a.Get("state")),
+		Reasons: some[messages.Reason](a.Get("reason"))}
+	if a.Get("operation") != "" {
+		_, err = operationNamed(a.Get("operation"))
 	}
-	if a.State != "" {
-		f.States = []messages.State{messages.State(a.State)}
+	var wrongSince, wrongUntil error
+	f.Since, wrongSince = when(a.Get("since"), now)
+	f.Until, wrongUntil = when(a.Get("until"), now)
+	return f, cmp.Or(err, wrongSince, wrongUntil)
+}
+
+// some is what a field of a form asks for; nothing means anything.
+func some[T ~string](field string) []T {
+	if field == "" {
+		return nil
 	}
-	if a.Reason != "" {
-		f.Reasons = []messages.Reason{messages.Reason(a.Reason)}
-	}
-	if f.Since, err = when(a.Since, now); err != nil {
-		return f, err
-	}
-	f.Until, err = when(a.Until, now)
-	return f, err
+	return []T{T(field)}
 }
 
 // when reads a time, or how long ago it was.
@@ -81,16 +67,13 @@ func when(text string, now time.Time) (time.Time, error) {
 	return now.Add(-ago), nil
 }
 
-func (a asked) Filtered() bool { return a.Operation+a.State+a.Reason+a.Since+a.Until != "" }
-
 func (s *Server) requests(r *http.Request, _ access.User) (page, error) {
-	list := requestList{Asked: askedOf(r.URL.Query())}
+	list := requestList{Asked: asked{r.URL.Query()}}
 	f, err := list.Asked.filter(time.Now())
 	switch {
 	case err != nil:
 		return page{}, err
-	case list.Asked.State == string(inspect.Queued):
-		list.Queued = true
+	case list.Asked.Get("state") == string(inspect.Queued):
 		list.Rows, err = s.queuedRows(r, f)
 	default:
 		list.listPage, err = s.listed(r, f)
@@ -129,9 +112,7 @@ func (s *Server) queuedRows(r *http.Request, f index.Filter) (rows []index.Row, 
 type deadList struct {
 	listPage
 	Groups []index.Count // by operation, class and reason, the largest first
-	Asked  asked
-	Class  inspect.Class
-	Total  int // that need somebody
+	Total  int           // that need somebody
 	Others int
 	Chosen bool // the rows are filtered
 	MayAct bool
@@ -144,22 +125,14 @@ func (s *Server) deadLetters(r *http.Request, user access.User) (page, error) {
 		return page{}, err
 	}
 	q := r.URL.Query()
-	list := deadList{Asked: askedOf(q), Class: inspect.Class(q.Get("class")),
-		MayAct: user.May(access.Act), Runs: s.runs.list()}
+	list := deadList{MayAct: user.May(access.Act), Runs: s.runs.list()}
 	list.Groups = index.Sum(counts, func(k index.Kind) index.Kind {
 		if !k.Needed() {
 			return index.Kind{}
 		}
 		return index.Kind{Operation: k.Operation, Class: k.Class, Reason: k.Reason}
 	})
-	for _, g := range list.Groups {
-		list.Total += g.Count
-	}
-	for _, c := range counts {
-		if c.Dead && !c.Needed() {
-			list.Others += c.Count
-		}
-	}
+	list.Total, list.Others = needed(counts)
 	f, err := deadFilter(q)
 	if err != nil {
 		return page{}, err
@@ -169,11 +142,21 @@ func (s *Server) deadLetters(r *http.Request, user access.User) (page, error) {
 	return page{Title: "Dead letters", Nav: "/dead-letters", Name: "dead", Data: list}, err
 }
 
-func deadFilter(q url.Values) (index.Filter, error) {
-	f, err := askedOf(q).filter(time.Now())
-	f.Dead, f.Needed = true, q.Get("class") == "" && q.Get("all") == ""
-	if class := inspect.Class(q.Get("class")); class != "" {
-		f.Classes = []inspect.Class{class}
+// needed is how many dead letters need somebody, and how many do not.
+func needed(counts []index.Count) (n, others int) {
+	for _, c := range counts {
+		switch {
+		case c.Needed():
+			n += c.Count
+		case c.Dead:
+			others += c.Count
+		}
 	}
+	return n, others
+}
+
+func deadFilter(q url.Values) (index.Filter, error) {
+	f, err := asked{q}.filter(time.Now())
+	f.Dead, f.Needed, f.Classes = true, q.Get("class")+q.Get("all") == "", some[inspect.Class](q.Get("class"))
 	return f, err
 }

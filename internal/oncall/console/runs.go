@@ -2,7 +2,6 @@ package console
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"slices"
 	"sync"
@@ -129,21 +128,21 @@ func (r *runs) list() (pages []runPage) {
 	return pages
 }
 
-func (r *runs) get(id string) *redriveRun {
+func (r *runs) of(q *http.Request) (*redriveRun, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if i := slices.IndexFunc(r.all, func(run *redriveRun) bool { return run.ID == id }); i >= 0 {
-		return r.all[i]
+	for _, run := range r.all {
+		if run.ID == q.PathValue("run") {
+			return run, nil
+		}
 	}
-	return nil
+	return nil, notFound("This console knows no such redrive; it may have been restarted since. The audit has every request's result.")
 }
 
-var errNoRun = notFound("This console knows no such redrive; it may have been restarted since. The audit has every request's result.")
-
 func (s *Server) redriveRun(r *http.Request, user access.User) (page, error) {
-	run := s.runs.get(r.PathValue("run"))
-	if run == nil {
-		return page{}, errNoRun
+	run, err := s.runs.of(r)
+	if err != nil {
+		return page{}, err
 	}
 	p := run.page()
 	p.MayAct, p.Now = user.May(access.Act), map[uint64]index.Row{}
@@ -163,20 +162,11 @@ func (s *Server) redriveRun(r *http.Request, user access.User) (page, error) {
 	return page{Title: "Redrive", Nav: "/dead-letters", Name: "run", Data: p}, nil
 }
 
-func (s *Server) stampOfRun(r *http.Request) string {
-	run := s.runs.get(r.PathValue("run"))
-	if run == nil {
-		return ""
-	}
-	p := run.page()
-	return fmt.Sprint(len(p.Results), p.Ended, s.index.Version())
-}
-
 // cancelRedrive stops a redrive after its current request.
 func (s *Server) cancelRedrive(r *http.Request, _ access.User) (string, error) {
-	run := s.runs.get(r.PathValue("run"))
-	if run == nil {
-		return "", errNoRun
+	run, err := s.runs.of(r)
+	if err != nil {
+		return "", err
 	}
 	run.stop()
 	return "/redrives/" + run.ID, nil

@@ -24,7 +24,10 @@ import (
 //go:embed pages
 var files embed.FS
 
-var script = style.New("live", ".js", "text/javascript; charset=utf-8", mustRead("pages/live.js"))
+//go:embed pages/live.js
+var live []byte
+
+var script = style.New("live", ".js", "text/javascript; charset=utf-8", live)
 
 // Server answers browsers.
 type Server struct {
@@ -41,17 +44,15 @@ type Server struct {
 }
 
 func newServer(with programs.Connected, x *index.Index, guard *access.Guard, secrets []*messages.RecipientSecret) *Server {
-	s := &Server{reader: inspect.Reader{Conn: with.Conn, JS: with.JetStream}, index: x, guard: guard, sealer: access.NewSealer(),
-		secrets: secrets, runs: new(runs), log: with.Logger, via: "console " + with.Version, began: time.Now()}
-	s.watch = newWatch(s.reader, x)
+	s := &Server{reader: inspect.Reader{Conn: with.Conn, JS: with.JetStream, Hide: hideNamed}, index: x, guard: guard,
+		sealer: access.NewSealer(), secrets: secrets, runs: new(runs), log: with.Logger, via: "console " + with.Version, began: time.Now()}
+	s.watch = &watch{reader: s.reader, index: x}
 	return s
 }
 
 // view is a page that changes nothing.
 type view struct {
 	build func(r *http.Request, user access.User) (page, error)
-	// stamp changes with the contents of the page and is cheaper to make. nil means that any change may concern the page.
-	stamp func(r *http.Request) string
 	still bool // it has a form, and does not change while a person fills it in
 	role  access.Role
 }
@@ -66,11 +67,11 @@ func (s *Server) handler() http.Handler {
 		"GET /find":                 {build: s.findForm},
 		"GET /find/{token}":         {build: s.found},
 		"GET /requests":             {build: s.requests},
-		"GET /requests/{id}":        {build: s.request, stamp: s.stampOfRequest},
+		"GET /requests/{id}":        {build: s.request},
 		"GET /dead-letters":         {build: s.deadLetters},
 		"GET /queues":               {build: s.queues},
 		"GET /audit":                {build: s.audit},
-		"GET /redrives/{run}":       {build: s.redriveRun, stamp: s.stampOfRun},
+		"GET /redrives/{run}":       {build: s.redriveRun},
 		"GET /redrive":              {build: s.redrivePlan, still: true, role: access.Act},
 		"GET /requests/{id}/reveal": {build: s.revealForm, still: true, role: access.Reveal},
 		"GET /requests/{id}/cancel": {build: s.cancelForm, still: true, role: access.Act},
@@ -83,10 +84,12 @@ func (s *Server) handler() http.Handler {
 		mux.Handle(pattern, s.guard.Allow(cmp.Or(v.role, access.Read), s.serve(v)))
 	}
 	mux.Handle("POST /find", s.guard.Allow(access.Read, s.submit(s.startFind, retry.PageAct)))
+	mux.Handle("POST /zone", s.guard.Allow(access.Read, s.setZone))
 	mux.Handle("POST /requests/{id}/reveal", s.guard.Allow(access.Reveal, s.revealed))
 	for pattern, do := range map[string]action{
 		"POST /requests/{id}/cancel":  s.by(s.cancel),
 		"POST /redrive":               s.by(s.startRedrive),
+		"POST /discard":               s.by(s.discard),
 		"POST /redrives/{run}/cancel": s.cancelRedrive,
 		"POST /queues/{queue}/pause":  s.by(s.pause),
 		"POST /queues/{queue}/resume": s.by(s.resume),
@@ -142,15 +145,12 @@ func (s *Server) serve(v view) access.Handler {
 	}
 }
 
-// tag changes whenever a page may, and anyway after a while, as pages say how long ago things were; "" for a still page.
+// tag changes with the status, which also is when pages say anew how long ago things were, and with the index; "" for a still page.
 func (s *Server) tag(v view, r *http.Request) string {
-	switch {
-	case v.still:
+	if v.still {
 		return ""
-	case v.stamp == nil:
-		v.stamp = func(*http.Request) string { return s.watch.stamp() }
 	}
-	of := fmt.Sprint(s.began, s.watch.notices(), time.Now().Truncate(retry.PageAge), v.stamp(r))
+	of := fmt.Sprint(s.began, zoneOf(r), s.watch.notices(), s.watch.version.Load(), s.index.Version())
 	return fmt.Sprintf("%q", fmt.Sprintf("%x", sha256.Sum256([]byte(of)))[:16])
 }
 

@@ -1,60 +1,53 @@
 package console
 
 import (
+	"context"
 	"net/http"
-	"time"
 
 	"errand/internal/oncall/access"
 	"errand/internal/oncall/index"
+	"errand/internal/oncall/inspect"
 	"errand/pkg/messages"
 )
 
 type today struct {
 	known
 	Chart      chart
-	Since      time.Time // when counting starts
 	Reasons    []index.Count
-	Deliveries []share
+	Deliveries []index.Count
+	Rows       int // of Deliveries
 	Dead       int
 	Waiting    uint64
 	Oldest     *messages.Time
 	Stale      bool // queues and programs do not answer
 }
 
-type share struct {
-	State messages.State
-	Count int
-	Width float64 // of 100
-}
-
 const topReasons = 8
 
 func (s *Server) today(r *http.Request, _ access.User) (page, error) {
 	ctx := r.Context()
-	begin := time.Now().UTC().Truncate(time.Hour).Add(-(hours - 1) * time.Hour)
-	t := today{known: s.watch.get(), Since: begin}
+	begin := chartBegin()
+	t := today{known: s.watch.get()}
 	events, err := s.index.Events(ctx, begin)
 	if err != nil {
 		return page{}, err
 	}
 	t.Chart = chartOf(events, begin)
-	t.Reasons = index.Sum(events, func(k index.Kind) index.Kind {
-		if k.Reason == "" {
+	t.Reasons = reasonsOf(events)
+	t.Deliveries = index.Sum(events, func(k index.Kind) index.Kind {
+		if k.Operation != messages.Delivery {
 			return index.Kind{}
 		}
-		return index.Kind{Operation: k.Operation, State: k.State, Reason: k.Reason}
+		return index.Kind{State: k.State}
 	})
-	t.Reasons = t.Reasons[:min(topReasons, len(t.Reasons))]
-	t.Deliveries = sharesOf(events)
+	for _, c := range t.Deliveries {
+		t.Rows += c.Count
+	}
 	counts, err := s.index.Counts(ctx)
 	if err != nil {
 		return page{}, err
 	}
-	for _, c := range counts {
-		if c.Needed() {
-			t.Dead += c.Count
-		}
-	}
+	t.Dead, _ = needed(counts)
 	for _, q := range t.Status.Queues {
 		t.Waiting += q.Untaken + uint64(max(0, q.Taken))
 		if q.Oldest != nil && (t.Oldest == nil || q.Oldest.Before(t.Oldest.Time)) {
@@ -65,19 +58,33 @@ func (s *Server) today(r *http.Request, _ access.User) (page, error) {
 	return page{Title: "Today", Nav: "/", Name: "today", Data: t}, nil
 }
 
-func sharesOf(events []index.Count) (all []share) {
-	total := 0
-	for _, c := range index.Sum(events, func(k index.Kind) index.Kind {
-		if k.Operation != messages.Delivery {
+func reasonsOf(events []index.Count) []index.Count {
+	all := index.Sum(events, func(k index.Kind) index.Kind {
+		if k.Reason == "" {
 			return index.Kind{}
 		}
-		return index.Kind{State: k.State}
-	}) {
-		all = append(all, share{State: c.State, Count: c.Count})
-		total += c.Count
-	}
-	for i := range all {
-		all[i].Width = 100 * float64(all[i].Count) / float64(total)
+		return index.Kind{Operation: k.Operation, State: k.State, Reason: k.Reason}
+	})
+	return all[:min(topReasons, len(all))]
+}
+
+// example is a request that ended for a reason, and what the upstream said to it.
+type example struct{ ID, Said string }
+
+// examples returns the newest example of each top reason that has one with a dead letter.
+func (w *watch) examples(ctx context.Context) map[index.Kind]example {
+	events, _ := w.index.Events(ctx, chartBegin()) // what cannot be read now is read in a moment
+	all := map[index.Kind]example{}
+	for _, c := range reasonsOf(events) {
+		found, err := w.index.Requests(ctx, index.Filter{Operations: []messages.Operation{c.Operation}, States: []messages.State{c.State},
+			Reasons: []messages.Reason{c.Reason}, Dead: true, Limit: 1})
+		if err != nil || len(found.Rows) == 0 {
+			continue
+		}
+		letters, err := w.reader.DeadLettersOf(ctx, inspect.Name(found.Rows[0].DeadLetter))
+		if err == nil && letters[0].Message != "" {
+			all[c.Kind] = example{letters[0].RequestID, hideNamed(c.Operation, letters[0].Message, letters[0].Event.Message.Data)}
+		}
 	}
 	return all
 }

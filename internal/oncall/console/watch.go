@@ -13,6 +13,7 @@ import (
 	"errand/internal/oncall/inspect"
 	"errand/internal/retry"
 	"errand/internal/style"
+	"errand/pkg/messages"
 )
 
 // watch keeps the status of queues and programs, so that pages do not wait for it and show the last one while NATS is gone.
@@ -30,11 +31,11 @@ type known struct {
 	Status inspect.Status
 	Stuck  inspect.Stuck
 	Lag    index.Lag
-	Err    error     // why it could not be updated
-	Since  time.Time // when that began
+	Said   map[index.Kind]example          // by an upstream, of the top reasons
+	Past   map[messages.Operation][]minute // of the last hour, the oldest first
+	Err    error                           // why it could not be updated
+	Since  time.Time                       // when that began
 }
-
-func newWatch(reader inspect.Reader, x *index.Index) *watch { return &watch{reader: reader, index: x} }
 
 // maxStuck is how many of the oldest requests of each queue are read.
 const maxStuck = 100
@@ -57,21 +58,19 @@ func (w *watch) look(ctx context.Context) {
 	if err == nil {
 		stuck, err = w.reader.Stuck(ctx, now, maxStuck, now)
 	}
-	lag := w.index.Lag()
+	lag, said := w.index.Lag(), w.examples(ctx)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.known.Lag = lag
 	switch {
 	case err == nil:
 		w.known.Status, w.known.Stuck, w.known.Err = status, stuck, nil
+		w.known.Past, w.known.Said = pastOf(w.known.Past, status), said
 	case w.known.Err == nil:
 		w.known.Err, w.known.Since = err, now
 	}
 	w.version.Add(1)
 }
-
-// stamp changes with the status and with the index.
-func (w *watch) stamp() string { return fmt.Sprint(w.version.Load(), "-", w.index.Version()) }
 
 func (w *watch) get() known {
 	w.mu.Lock()
@@ -86,14 +85,15 @@ func (w *watch) notices() (all []notice) {
 	k := w.get()
 	add := func(kind, format string, args ...any) { all = append(all, notice{kind, fmt.Sprintf(format, args...)}) }
 	if gone := w.gone(); !gone.IsZero() {
-		add("bad", "NATS does not answer since %s. Pages show what was known then, and recover by themselves.", clockText(gone))
+		add("bad", "NATS has not answered for %s. Pages show what was known then, and recover by themselves.", inspect.Span(time.Since(gone)))
 		return all
 	}
 	switch {
 	case k.Err != nil && errors.Is(k.Err, bus.ErrNoStream):
-		add("bad", "A stream is missing since %s. Queues and programs are shown as they were. Has errand provision been run?", clockText(k.Since))
+		add("bad", "A stream has been missing for %s. Queues and programs are shown as they were. Has errand provision been run?",
+			inspect.Span(time.Since(k.Since)))
 	case k.Err != nil:
-		add("doubt", "Queues and programs have not answered since %s; they are shown as they were.", clockText(k.Since))
+		add("doubt", "Queues and programs have not answered for %s; they are shown as they were.", inspect.Span(time.Since(k.Since)))
 	}
 	switch lag := k.Lag; {
 	case lag.Rebuilding != "":
@@ -101,7 +101,8 @@ func (w *watch) notices() (all []notice) {
 			" A request's page is complete.",
 			lag.Rebuilding, style.Count(lag.Behind))
 	case lag.Problem != "":
-		add("doubt", "The index has stopped since %s: %s. Lists and counts may lack the newest events.", clockText(lag.Since), lag.Problem)
+		add("doubt", "The index has been stopped for %s: %s. Lists and counts may lack the newest events.",
+			inspect.Span(time.Since(lag.Since)), lag.Problem)
 	case lag.Behind > farBehind:
 		add("wait", "The index is %s messages behind: lists and counts lack the newest events.", style.Count(lag.Behind))
 	}

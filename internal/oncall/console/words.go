@@ -10,24 +10,30 @@ import (
 	"time"
 
 	"errand/internal/oncall/act"
+	"errand/internal/oncall/index"
 	"errand/internal/oncall/inspect"
 	"errand/internal/style"
 	"errand/pkg/messages"
 )
 
 var words = template.FuncMap{
-	"time": timeTag, "date": dateTag, "hour": hourTag, "span": inspect.Span,
-	"ago":      func(t time.Time) string { return inspect.Span(time.Since(t)) },
-	"due":      func(t time.Time) string { return inspect.Span(max(0, time.Until(t))) },
-	"instant":  func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
-	"hourText": func(t time.Time) string { return t.UTC().Format("15:04") },
-	"count":    style.Count, "plural": style.Plural, "bytes": style.Bytes,
+	"ago":     func(t time.Time) string { return inspect.Span(time.Since(t)) },
+	"due":     func(t time.Time) string { return inspect.Span(max(0, time.Until(t))) },
+	"instant": func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
+	"count":   style.Count, "plural": style.Plural, "bytes": style.Bytes,
 	"badge": badgeOf, "label": label, "plain": plain, "reason": reason, "where": where, "short": inspect.Short,
 	"capital": capital, "lower": strings.ToLower, "path": url.PathEscape,
-	"hidden":  func(text any) string { return hideIn(fmt.Sprint(text)) },
-	"ours":    func(text any) string { return hideAddresses(fmt.Sprint(text)) },
-	"legend":  func() []inspect.ClassInfo { return legend },
-	"consent": consentOf,
+	"hidden":     func(text any) string { return hideIn(fmt.Sprint(text)) },
+	"ours":       func(text any) string { return hideAddresses(fmt.Sprint(text)) },
+	"legend":     func() []inspect.ClassInfo { return legend },
+	"operations": func() []messages.Operation { return inspect.Operations },
+	"states":     func() []messages.State { return inspect.States(nil) },
+	"reasons":    func() []messages.Reason { return messages.Reasons },
+	"verbs":      func() []act.Verb { return act.Verbs },
+	"spans":      func() []span { return spans },
+	"noRow": func(f index.Found) bool {
+		return f.Operation == messages.Send && slices.Contains(f.As, messages.NamedRecipient)
+	},
 	"onQueue": func(v act.Verb) bool { return v == act.Pause || v == act.Resume },
 }
 
@@ -38,21 +44,6 @@ type badge struct {
 
 // legend are the classes that the list of dead letters explains.
 var legend = inspect.Classes[:slices.IndexFunc(inspect.Classes, func(c inspect.ClassInfo) bool { return c.Class == inspect.Cancelled })]
-
-// tick is a box in the form of a redrive: an item runs only where it is ticked.
-type tick struct{ Field, Text string }
-
-// consentOf is the box of an item; nil means that it has none.
-func consentOf(i act.Item) *tick {
-	info := i.Class.Info()
-	switch {
-	case info.Run != inspect.RunsAccepted && info.Run != inspect.RunsForced:
-		return nil
-	case info.Run == inspect.RunsAccepted && len(i.Batches) > 0:
-		return &tick{string(info.Run), "also send the batches of unknown fate"}
-	}
-	return &tick{string(info.Run), "run, though it " + info.Words}
-}
 
 var results = map[act.Result]badge{
 	act.Done:    {style.Good, "done"},
@@ -104,43 +95,3 @@ var reasons = map[messages.Reason]string{
 }
 
 func reason(r messages.Reason) string { return cmp.Or(reasons[r], string(r)) }
-
-func clock(at any) (t time.Time) {
-	switch at := at.(type) {
-	case time.Time:
-		t = at
-	case messages.Time:
-		t = at.Time
-	case *messages.Time:
-		if at != nil {
-			t = at.Time
-		}
-	}
-	return t.UTC()
-}
-
-// timeTag returns a time as a page shows it. The script rewrites it in the browser's time zone.
-func timeTag(at any) template.HTML { return tag(clock(at), "clock", clockText(clock(at))) }
-
-func dateTag(at any) template.HTML {
-	return tag(clock(at), "date", clock(at).Format("2 Jan 2006, 15:04:05"))
-}
-
-func hourTag(at time.Time) template.HTML { return tag(at.UTC(), "hour", at.UTC().Format("15:04")) }
-
-func tag(t time.Time, format, text string) template.HTML {
-	if t.IsZero() {
-		return "–"
-	}
-	html := `<time datetime="` + t.Format(time.RFC3339Nano) + `" data-style="` + format + `">` + text + `</time>`
-	return template.HTML(html) //nolint:gosec // no text of others
-}
-
-// clockText returns a time, with its day unless that is today.
-func clockText(t time.Time) string {
-	t = t.UTC()
-	if now := time.Now().UTC(); t.Format(time.DateOnly) == now.Format(time.DateOnly) {
-		return t.Format("15:04:05")
-	}
-	return t.Format("2 Jan 15:04")
-}

@@ -2,28 +2,6 @@
 // node, so that nothing that somebody is reading, has opened or is typing in is lost. Every
 // page works without it.
 
-const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
-
-const formats = {
-  clock: new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" }),
-  day: new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" }),
-  date: new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", year: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit" }),
-  hour: new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" }),
-};
-
-// localize writes times in the browser's own zone.
-function localize(root) {
-  const today = new Date().toDateString();
-  for (const element of root.querySelectorAll("time[datetime]")) {
-    const at = new Date(element.dateTime);
-    let style = element.dataset.style;
-    if (style === "clock" && at.toDateString() !== today) style = "day";
-    element.textContent = formats[style].format(at);
-    element.title = element.dateTime;
-  }
-  for (const label of root.querySelectorAll("[data-hour]")) label.textContent = formats.hour.format(new Date(label.dataset.hour));
-}
-
 // keys names each child of an element: by its own key, or as the nth of its kind.
 function keys(parent) {
   const counts = {};
@@ -85,7 +63,6 @@ async function refresh() {
     tag = answer.headers.get("ETag");
     const next = document.createElement("template");
     next.innerHTML = await answer.text();
-    localize(next.content);
     morph(main, next.content);
     const problems = document.getElementById("notices")?.dataset.problems;
     document.title = document.title.replace(/^(\(\d+\) )?/, problems > 0 ? `(${problems}) ` : "");
@@ -104,7 +81,7 @@ async function listen() {
         stale.hidden = true;
       } catch (error) {
         const why = error.message === "401" ? "your login has ended. Reload it to log in." : "the console does not answer. It is asked again.";
-        const text = `This page is of ${formats.clock.format(current)}: ${why}`;
+        const text = `This page is of ${current.toLocaleTimeString()}: ${why}`;
         if (stale.textContent !== text) stale.textContent = text; // said once
         stale.hidden = false;
       }
@@ -117,9 +94,33 @@ async function listen() {
   }
 }
 
-localize(document);
-const zoned = document.querySelector("[data-zone]");
-if (zoned) zoned.textContent = "Times are in " + zone.replaceAll("_", " ");
+// Until somebody chooses another, times are in the browser's zone.
+const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+if (!document.cookie.includes("errand-zone=")) {
+  document.cookie = `errand-zone=${zone}; path=/; max-age=34560000; samesite=lax`;
+  if (tag && document.cookie.includes("errand-zone=")) location.reload();
+}
+const zones = document.getElementById("zones");
+for (const name of [zone, ...Intl.supportedValuesOf("timeZone")]) zones?.append(new Option(name, name));
+
+// Keys: / finds, a number opens a page, ? shows the list.
+const list = document.getElementById("keys");
+const help = document.querySelector("[data-keys]");
+if (help) {
+  help.hidden = false;
+  help.addEventListener("click", () => list.showModal());
+}
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select") || list.open) return;
+  const page = document.querySelectorAll(".side nav a")[/^\d$/.test(event.key) ? event.key - 1 : -1];
+  const word = document.getElementById("word");
+  if (event.key === "?") list.showModal();
+  else if (event.key === "/" && word) word.focus();
+  else if (event.key === "/") location.assign("/find#word");
+  else if (page) location.assign(page.href);
+  else return;
+  event.preventDefault();
+});
 
 if (tag) {
   document.addEventListener("visibilitychange", () => wake());
