@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/retry"
 )
@@ -280,7 +281,7 @@ func (a *acks) receive(m *nats.Msg) {
 	}
 	w.results[i] = err
 	w.left--
-	if w.refusal == nil && isRefusal(err) {
+	if _, refused := errors.AsType[*jetstream.APIError](err); refused && w.refusal == nil {
 		w.refusal = err
 	}
 	w.wake()

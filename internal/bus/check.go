@@ -122,16 +122,11 @@ func Check(ctx context.Context, js jetstream.JetStream, queues []Queue, streams 
 
 // CurrentReplicas counts the leader, which answered, and the copies that follow it.
 func CurrentReplicas(info *jetstream.StreamInfo) int {
-	n := 1
 	if info.Cluster == nil { // a single server
-		return n
+		return 1
 	}
-	for _, peer := range info.Cluster.Replicas {
-		if peer.Current && !peer.Offline {
-			n++
-		}
-	}
-	return n
+	behind := func(peer *jetstream.PeerInfo) bool { return !peer.Current || peer.Offline }
+	return 1 + len(slices.DeleteFunc(slices.Clone(info.Cluster.Replicas), behind))
 }
 
 // minLevel is the JetStream API level of nats-server 2.14.

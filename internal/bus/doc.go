@@ -2,7 +2,7 @@
 //
 //	Connect ─► JetStream ─► Check                     is what a program needs there?        connect, check
 //	Plan ─► Apply                                     streams, consumers, readers' copies   topology, provision, readers
-//	Pull ─► a Request, for its handler                one for each free worker              pull, request
+//	Pull ─► a Request, for its handler                one for each free worker              pull
 //	EventStore.Append ─► Publisher.Publish ─┐         a history, each event fenced          events, publish
 //	Publisher.Begin ─► Writes.Send ─────────┴► acks   was it stored? is silence final?      acks
 //	StoreDeadLetter, Callback, LeaseStore             other writers, all by a Publisher     deadletter, callback, rate_leases

@@ -95,7 +95,7 @@ func (r *Rare) next(ctx context.Context, from uint64, since time.Time) (history.
 			learned = true
 		default:
 			got, err := anywhere(ctx, r.Store.Publisher.nc, EventsOf(r.Operation), map[string]any{"seq": p.sequence})
-			if err != nil || subjectIn(got) == subject {
+			if err != nil || got != nil && got.Subject == subject {
 				return pendingIn(got), err
 			}
 			delete(r.known, subject) // it was removed, or the stream was made again
@@ -126,13 +126,6 @@ func (r *Rare) learn(ctx context.Context) error {
 	}
 	r.known, r.end = known, history.Pending{Sequence: has.State.Last, At: has.Created}
 	return nil
-}
-
-func subjectIn(m *Message) string {
-	if m == nil {
-		return ""
-	}
-	return m.Subject
 }
 
 func pendingIn(m *Message) history.Pending {
@@ -169,7 +162,7 @@ func (s EventStore) open(ctx context.Context, op messages.Operation, state messa
 		what["start_time"] = since.UTC()
 	case from <= first: // from the first message on, the server would go through all subjects
 		got, err := fromLeader(ctx, nc, stream, map[string]any{"seq": first})
-		if err != nil || messages.MatchSubject(filter, subjectIn(got)) {
+		if err != nil || got != nil && messages.MatchSubject(filter, got.Subject) {
 			return pendingIn(got), err
 		}
 		what["seq"] = first + 1

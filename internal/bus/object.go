@@ -39,9 +39,17 @@ func (o Objects) Open(ctx context.Context, ref messages.ObjectRef) (io.ReadClose
 	ctx, cancel := context.WithCancel(ctx)
 	return &object{
 		chunk: func(from uint64) (*Message, error) {
-			return anywhere(ctx, o.Conn, "OBJ_"+info.Bucket, map[string]any{"seq": from, "next_by_subj": "$O." + info.Bucket + ".C." + info.NUID})
+			what := map[string]any{"seq": from, "next_by_subj": "$O." + info.Bucket + ".C." + info.NUID}
+			for end := time.Now().Add(retry.ObjectAnswer); ; {
+				m, err := anywhere(ctx, o.Conn, "OBJ_"+info.Bucket, what)
+				switch {
+				case err == nil && m == nil:
+					return nil, jetstream.ErrMsgNotFound
+				case err == nil || !time.Now().Before(end) || !retry.Pause(ctx, retry.ObjectRead):
+					return m, err
+				}
+			}
 		},
-		pause: func() bool { return retry.Pause(ctx, retry.ObjectRead) },
 		close: cancel, left: info.Size, next: 1, sum: sha256.New(), digest: info.Digest,
 	}, int64(min(info.Size, math.MaxInt64)), nil
 }
@@ -55,19 +63,14 @@ func (o Objects) info(ctx context.Context, bucket, name string) (info jetstream.
 		return info, fs.ErrNotExist
 	}
 	m, err := fromLeader(ctx, o.Conn, "OBJ_"+bucket, lastOf("$O."+bucket+".M."+base64.URLEncoding.EncodeToString([]byte(name))))
+	if err == nil && m != nil && json.Unmarshal(m.Data, &info) != nil {
+		err = jetstream.ErrBadObjectMeta
+	}
 	switch {
-	case codeOf(err) == jetstream.JSErrCodeStreamNotFound:
+	case codeOf(err) == jetstream.JSErrCodeStreamNotFound, err == nil && (m == nil || info.Deleted):
 		return info, fs.ErrNotExist
 	case err != nil:
 		return info, fmt.Errorf("bus: object store: %w", err)
-	case m == nil:
-		return info, fs.ErrNotExist
-	}
-	if err := json.Unmarshal(m.Data, &info); err != nil {
-		return info, fmt.Errorf("bus: object store: %w", jetstream.ErrBadObjectMeta)
-	}
-	if info.Deleted {
-		return info, fs.ErrNotExist
 	}
 	return info, nil
 }
@@ -76,7 +79,6 @@ func (o Objects) info(ctx context.Context, bucket, name string) (info jetstream.
 // them all: a list that is read as slowly as its batches are sent would wait in memory.
 type object struct {
 	chunk  func(from uint64) (*Message, error)
-	pause  func() bool // false when the reading has ended
 	close  func()
 	next   uint64 // sequence that the next chunk has at least
 	left   uint64 // bytes in chunks not read yet
@@ -94,7 +96,7 @@ func (o *object) Read(p []byte) (int, error) {
 			}
 			return 0, io.EOF
 		}
-		m, err := o.fetch()
+		m, err := o.chunk(o.next)
 		if err != nil {
 			return 0, fmt.Errorf("bus: read object: %w", err)
 		}
@@ -105,18 +107,6 @@ func (o *object) Read(p []byte) (int, error) {
 	n := copy(p, o.rest)
 	o.rest = o.rest[n:]
 	return n, nil
-}
-
-func (o *object) fetch() (*Message, error) {
-	for end := time.Now().Add(retry.ObjectAnswer); ; {
-		m, err := o.chunk(o.next)
-		switch {
-		case err == nil && m == nil:
-			return nil, jetstream.ErrMsgNotFound
-		case err == nil || !time.Now().Before(end) || !o.pause():
-			return m, err
-		}
-	}
 }
 
 // Close ends the reading.

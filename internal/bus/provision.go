@@ -106,7 +106,11 @@ func Plan(ctx context.Context, js jetstream.JetStream, l Limits) ([]Change, erro
 			}
 			want.Metadata = notes
 		}
-		if change := planQueue(js, q.Stream, current, want, there); change.apply != nil {
+		// A pause stays as the server has it.
+		change, _ := planned(js, Change{Kind: "consumer", Name: want.Durable, Create: !there}, current, want, consumerFields,
+			on(q.Stream, js.CreateConsumer), on(q.Stream, js.UpdateConsumer))
+		change.Destructive = there && (current.AckPolicy != want.AckPolicy || current.FilterSubject != want.FilterSubject)
+		if change.apply != nil {
 			plan = append(plan, change)
 		}
 	}
@@ -118,12 +122,11 @@ func WithoutHistory(plan []Change) (names []string) {
 	made := func(name string) bool {
 		return slices.ContainsFunc(plan, func(c Change) bool { return c.Kind == "stream" && c.Name == name && c.Create })
 	}
-	for requests, events := range map[string]string{MandateRequests: MandateEvents, MailRequests: MailEvents} {
-		if made(events) && !made(requests) {
-			names = append(names, events)
+	for _, s := range [][2]string{{MailRequests, MailEvents}, {MandateRequests, MandateEvents}} {
+		if made(s[1]) && !made(s[0]) {
+			names = append(names, s[1])
 		}
 	}
-	slices.Sort(names)
 	return names
 }
 
@@ -132,16 +135,16 @@ var small = []string{MandateCallbacks, RateLeases, Audit}
 
 // limits are what new streams get: as many replicas as any stream has, as many bytes as the largest, and the events' age.
 func (i installed) limits() (l Limits) {
+	unlimited := false
 	for name, s := range i.streams {
 		l.Replicas = max(l.Replicas, s.Config.Replicas)
 		if !slices.Contains(small, name) {
 			l.MaxBytes = max(l.MaxBytes, s.Config.MaxBytes)
+			unlimited = unlimited || s.Config.MaxBytes <= 0
 		}
 	}
-	for name, s := range i.streams {
-		if s.Config.MaxBytes <= 0 && !slices.Contains(small, name) {
-			l.MaxBytes = Unlimited
-		}
+	if unlimited {
+		l.MaxBytes = Unlimited
 	}
 	var ages []time.Duration
 	for _, name := range []string{MandateEvents, MailEvents, MailDeliveries} {
@@ -226,23 +229,40 @@ func hint(err error) string {
 	return ""
 }
 
-// planStream compares fields of a stream; now is nil if there is none. The change has no apply when there is nothing to do.
+// planned is the change that makes fields of have what is wanted. It has no apply when there is nothing to do.
+func planned[T, R any](js jetstream.JetStream, c Change, have, want T, fields []string,
+	create, update func(context.Context, T) (R, error)) (
+	Change, T,
+) {
+	c.Fields = diff(have, want, fields)
+	merged, do := merge(have, want, fields), update
+	if c.Create {
+		merged, do = want, create
+	} else if len(c.Fields) == 0 {
+		return c, merged
+	}
+	c.apply = patient(js, func(ctx context.Context) error { _, err := do(ctx, merged); return err })
+	return c, merged
+}
+
+// planStream compares fields of a stream; now is nil if there is none.
 func planStream(js jetstream.JetStream, now *jetstream.StreamInfo, want jetstream.StreamConfig, fields []string) Change {
 	var have jetstream.StreamConfig
 	if now != nil {
 		have = now.Config
 	}
-	change := Change{Kind: "stream", Name: want.Name, Create: now == nil, Fields: diff(have, want, fields)}
-	switch {
-	case now == nil:
-		change.apply = patient(js, func(ctx context.Context) error { _, err := js.CreateStream(ctx, want); return err })
-	case len(change.Fields) > 0:
-		merged := merge(have, want, fields)
-		full := merged.MaxBytes > 0 && now.State.Bytes > uint64(merged.MaxBytes) // it would refuse or drop immediately
-		change.Destructive = full || destructive(have, merged)
-		change.apply = patient(js, func(ctx context.Context) error { _, err := js.UpdateStream(ctx, merged); return err })
-	}
-	return change
+	change := Change{Kind: "stream", Name: want.Name, Create: now == nil}
+	c, merged := planned(js, change, have, want, fields, js.CreateStream, js.UpdateStream)
+	full := now != nil && merged.MaxBytes > 0 && now.State.Bytes > uint64(merged.MaxBytes) // it would refuse or drop immediately
+	c.Destructive = c.apply != nil && (full || now != nil && destructive(have, merged))
+	return c
+}
+
+// on is what makes or changes a consumer of one stream.
+func on[R any](stream string, do func(context.Context, string, jetstream.ConsumerConfig) (R, error)) (
+	of func(context.Context, jetstream.ConsumerConfig) (R, error),
+) {
+	return func(ctx context.Context, c jetstream.ConsumerConfig) (R, error) { return do(ctx, stream, c) }
 }
 
 // patient repeats what may be asked again while a cluster starts or elects a leader.
@@ -256,21 +276,6 @@ func destructive(have, want jetstream.StreamConfig) bool {
 	fewer := want.Replicas < have.Replicas
 	narrower := slices.ContainsFunc(have.Subjects, func(s string) bool { return !slices.Contains(want.Subjects, s) })
 	return shorter || fewer || narrower || have.Retention != want.Retention || have.Storage != want.Storage
-}
-
-// planQueue is planStream for a queue.
-func planQueue(js jetstream.JetStream, stream string, have, want jetstream.ConsumerConfig, there bool) Change {
-	change := Change{Kind: "consumer", Name: want.Durable, Create: !there, Fields: diff(have, want, consumerFields)}
-	switch {
-	case !there:
-		change.apply = patient(js, func(ctx context.Context) error { _, err := js.CreateConsumer(ctx, stream, want); return err })
-	case len(change.Fields) > 0:
-		merged := merge(have, want, consumerFields)
-		change.Destructive = have.AckPolicy != want.AckPolicy || have.FilterSubject != want.FilterSubject
-		// A pause stays as the server has it.
-		change.apply = patient(js, func(ctx context.Context) error { _, err := js.UpdateConsumer(ctx, stream, merged); return err })
-	}
-	return change
 }
 
 // The settings that errand decides; the operator decides all others.

@@ -37,7 +37,10 @@ func NewPublisher(nc *nats.Conn) (*Publisher, error) {
 // Publish stores m once and waits for the answer. Errors: ErrNoAck, the server's *jetstream.APIError, or the connection's.
 func (p *Publisher) Publish(ctx context.Context, m *nats.Msg) (Ack, error) {
 	stream := streamOf(m.Subject)
-	a, err := p.publish(ctx, stream, m)
+	// A message with an id may be answered with the sequence at which it was stored long before.
+	w := p.acks.take(stream, m.Header[nats.MsgIdHdr] == nil)
+	_ = w.Send(m) // wait returns its error
+	_, a, err := w.wait(ctx)
 	// Otherwise the caller left before the answer, or the fault is the message's.
 	if err == nil || ctx.Err() == nil && !IsFinal(err) {
 		p.note(stream, err)
@@ -45,23 +48,11 @@ func (p *Publisher) Publish(ctx context.Context, m *nats.Msg) (Ack, error) {
 	return a, err
 }
 
-func (p *Publisher) publish(ctx context.Context, stream string, m *nats.Msg) (Ack, error) {
-	// A message with an id may be answered with the sequence at which it was stored long before.
-	w := p.acks.take(stream, m.Header[nats.MsgIdHdr] == nil)
-	_ = w.Send(m) // wait returns its error
-	_, a, err := w.wait(ctx)
-	return a, err
-}
-
-// Begin begins n writes to a stream, which are sent without waiting for one another. The answers raise highest,
-// the sequence known to be stored; its owner reads it only while none of its writes are under way.
-func (p *Publisher) Begin(stream string, n int, highest *uint64) *Writes {
-	return p.acks.begin(stream, n, false, highest)
-}
-
-// BeginAtomic is Begin for messages of which all are stored or none; n is at most MaxAtomic.
-func (p *Publisher) BeginAtomic(stream string, n int, highest *uint64) *Writes {
-	return p.acks.begin(stream, n, true, highest)
+// Begin begins n writes to a stream, which are sent without waiting for one another. If atomic, all are stored or none; n is at
+// most MaxAtomic then. The answers raise highest, the sequence known to be stored; its owner reads it only while none of its writes
+// are under way.
+func (p *Publisher) Begin(stream string, n int, atomic bool, highest *uint64) *Writes {
+	return p.acks.begin(stream, n, atomic, highest)
 }
 
 // MaxAtomic is the server's limit of the messages in one atomic batch.
@@ -154,12 +145,6 @@ func readAck(m *nats.Msg, known string) (Ack, error) {
 		return Ack{}, ErrNoAck
 	}
 	return a.Ack, nil
-}
-
-// isRefusal reports whether the server answered that it does not store the message.
-func isRefusal(err error) bool {
-	_, ok := errors.AsType[*jetstream.APIError](err)
-	return ok
 }
 
 // codeOf is JetStream's code of an error; 0 means that the error has none.

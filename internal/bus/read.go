@@ -64,20 +64,22 @@ func direct(ctx context.Context, nc *nats.Conn, stream string, what map[string]a
 	if err != nil {
 		return nil, err
 	}
+	return messageIn(m)
+}
+
+// messageIn reads the message in the answer to a direct get; nil means that there is none, or no further one.
+func messageIn(m *nats.Msg) (got *Message, err error) {
 	switch status := statusOf(m); status {
 	case "":
-		return messageIn(m)
-	case "404":
+	case "204", "404":
 		return nil, nil
+	case "413":
+		return nil, errManySubjects
 	case "503":
 		return nil, nats.ErrNoResponders
 	default:
 		return nil, fmt.Errorf("nats: direct get: status %s %s", status, m.Header.Get("Description"))
 	}
-}
-
-// messageIn reads the message in the answer to a direct get.
-func messageIn(m *nats.Msg) (got *Message, err error) {
 	got = &Message{Subject: added(m, jetstream.SubjectHeader), Header: m.Header, Data: m.Data}
 	if got.Sequence, err = strconv.ParseUint(added(m, jetstream.SequenceHeader), 10, 64); err == nil {
 		got.Time, err = time.Parse(time.RFC3339Nano, added(m, jetstream.TimeStampHeaer))

@@ -56,45 +56,30 @@ var (
 func PlanReaders(ctx context.Context, js jetstream.JetStream, readers []string) (plan []Change, err error) {
 	for _, reader := range readers {
 		for _, stream := range Readable {
-			want := feed(reader, stream)
-			have, err := js.PushConsumer(ctx, stream, reader)
-			switch {
+			change, want, fields := Change{Kind: "consumer", Name: reader + " on " + stream}, feed(reader, stream), feedFields
+			var have jetstream.ConsumerConfig
+			switch is, err := js.PushConsumer(ctx, stream, reader); {
 			case errors.Is(err, jetstream.ErrConsumerNotFound), errors.Is(err, jetstream.ErrStreamNotFound):
-				plan = append(plan, Change{Kind: "consumer", Name: reader + " on " + stream, Create: true,
-					Fields: diff(jetstream.ConsumerConfig{}, want, []string{"DeliverSubject", "FilterSubjects"}),
-					apply:  func(ctx context.Context) error { _, err := js.CreatePushConsumer(ctx, stream, want); return err }})
-				continue
+				change.Create, fields = true, []string{"DeliverSubject", "FilterSubjects"}
 			case err != nil:
-				return nil, fmt.Errorf("consumer %s on %s: %w", reader, stream, err)
+				return nil, fmt.Errorf("consumer %s: %w", change.Name, err)
+			default:
+				if have = is.CachedInfo().Config; have.DeliverSubject != want.DeliverSubject {
+					return nil, fmt.Errorf("consumer %s sends to %s and not to a reader: choose another name", change.Name, have.DeliverSubject)
+				}
+				if fixed := diff(have, want, feedFixedFields); len(fixed) > 0 {
+					return nil, fmt.Errorf("consumer %s has %s %s, which must be %s and cannot be changed: "+
+						"delete it (`nats consumer rm %s %s` as an administrator), run this again, and then make the reader's copy again",
+						change.Name, fixed[0].Name, fixed[0].Have, fixed[0].Want, stream, reader)
+				}
 			}
-			change, err := planFeed(js, stream, have.CachedInfo().Config, want)
-			if err != nil {
-				return nil, err
-			}
+			change, _ = planned(js, change, have, want, fields, on(stream, js.CreatePushConsumer), on(stream, js.UpdatePushConsumer))
 			if change.apply != nil {
 				plan = append(plan, change)
 			}
 		}
 	}
 	return plan, nil
-}
-
-// planFeed is planStream for a feed.
-func planFeed(js jetstream.JetStream, stream string, have, want jetstream.ConsumerConfig) (Change, error) {
-	change := Change{Kind: "consumer", Name: want.Durable + " on " + stream, Fields: diff(have, want, feedFields)}
-	if have.DeliverSubject != want.DeliverSubject {
-		return change, fmt.Errorf("consumer %s sends to %s and not to a reader: choose another name", change.Name, have.DeliverSubject)
-	}
-	if fixed := diff(have, want, feedFixedFields); len(fixed) > 0 {
-		return change, fmt.Errorf("consumer %s has %s %s, which must be %s and cannot be changed: "+
-			"delete it (`nats consumer rm %s %s` as an administrator), run this again, and then make the reader's copy again",
-			change.Name, fixed[0].Name, fixed[0].Have, fixed[0].Want, stream, want.Durable)
-	}
-	if len(change.Fields) > 0 {
-		merged := merge(have, want, feedFields)
-		change.apply = patient(js, func(ctx context.Context) error { _, err := js.UpdatePushConsumer(ctx, stream, merged); return err })
-	}
-	return change, nil
 }
 
 // PlanCopies compares the copies in a reader's account with those there should be.

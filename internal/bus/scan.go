@@ -22,7 +22,7 @@ type Scan struct {
 	Stream, Filter string
 	From           uint64    // sequence that the next message has at least
 	Since          time.Time // counts instead of From for the first message
-	Page           int       // messages asked for at once; 0 means eachPage, where Each asks
+	Page           int       // messages asked for at once; 0 means eachPage or allPage, where Each asks
 }
 
 // Next returns the next messages, none when there are none yet. A lagging replica's gaps come later. Errors: ErrNoStream.
@@ -35,25 +35,16 @@ func (s *Scan) Next(ctx context.Context, nc *nats.Conn) (page []Message, err err
 		what["start_time"] = s.Since
 	}
 	err = askMany(ctx, nc, api(nc, "DIRECT.GET."+s.Stream), what, s.Page+1, func(m *nats.Msg) (more bool, err error) {
-		switch status := statusOf(m); status {
-		case "":
-		case "204", "404": // the end of the page; there is none
-			return false, nil
-		case "503":
-			return false, noStream(s.Stream, nats.ErrNoResponders)
-		default:
-			return false, fmt.Errorf("nats: direct get from %s: status %s %s", s.Stream, status, m.Header.Get("Description"))
-		}
 		next, err := scanned(m)
-		if err != nil {
-			return false, err
+		if next == nil {
+			return false, noStream(s.Stream, err)
 		}
 		if len(page) > 0 {
 			if last := page[len(page)-1].Sequence; added(m, "Nats-Last-Sequence") != strconv.FormatUint(last, 10) {
 				return false, fmt.Errorf("nats: direct get from %s: a message after %d was lost on the way", s.Stream, last)
 			}
 		}
-		page = append(page, next)
+		page = append(page, *next)
 		return true, nil
 	})
 	if err != nil {
@@ -65,14 +56,14 @@ func (s *Scan) Next(ctx context.Context, nc *nats.Conn) (page []Message, err err
 	return page, nil
 }
 
-// scanned reads a message of a page; the headers that the server added are taken off.
-func scanned(m *nats.Msg) (Message, error) {
+// scanned reads a message of a page, nil at its end; the headers that the server added are taken off.
+func scanned(m *nats.Msg) (*Message, error) {
 	got, err := messageIn(m)
-	if err != nil {
-		return Message{}, err
+	if got == nil {
+		return nil, err
 	}
 	if got.Pending, err = strconv.ParseUint(added(m, "Nats-Num-Pending"), 10, 64); err != nil {
-		return Message{}, fmt.Errorf("nats: direct get: %w", err)
+		return nil, fmt.Errorf("nats: direct get: %w", err)
 	}
 	got.Header = nats.Header{}
 	for name, values := range m.Header {
@@ -83,15 +74,22 @@ func scanned(m *nats.Msg) (Message, error) {
 			got.Header[name] = values
 		}
 	}
-	return *got, nil
+	return got, nil
 }
 
-const eachPage = 4096
+// How many messages are asked for at once: writes to the stream are answered behind a whole page, but under a filter each page
+// has the server count what follows.
+const (
+	eachPage = 4096
+	allPage  = 512 // under >
+)
 
 // Each calls visit with what the stream has from the scan's place on, until it returns false. Errors: see Next.
 func (s Scan) Each(ctx context.Context, nc *nats.Conn, visit func(Message) bool) error {
 	if s.Page == 0 {
-		s.Page = eachPage
+		if s.Page = eachPage; s.Filter == ">" {
+			s.Page = allPage
+		}
 	}
 	for {
 		page, err := s.Next(ctx, nc)
@@ -220,23 +218,13 @@ func subjectsOf(ctx context.Context, nc *nats.Conn, stream, filter string) (map[
 	for from, more := uint64(1), true; more; {
 		what := map[string]any{"multi_last": []string{filter}, "seq": from, "max_bytes": 4 << 20}
 		err := askMany(ctx, nc, api(nc, "DIRECT.GET."+stream), what, maxSubjects+1, func(m *nats.Msg) (bool, error) {
-			switch status := statusOf(m); status {
-			case "":
-			case "204", "404": // the end of the answer; there is none
-				more = status == "204" && added(m, "Nats-Num-Pending") != "0"
-				return false, nil
-			case "413":
-				return false, errManySubjects
-			case "503":
-				return false, noStream(stream, nats.ErrNoResponders)
-			default:
-				return false, fmt.Errorf("nats: direct get from %s: status %s %s", stream, status, m.Header.Get("Description"))
-			}
 			next, err := messageIn(m)
-			if err == nil {
-				subjects[next.Subject], from = true, next.Sequence+1
+			if next == nil { // of an answer, or there is none
+				more = statusOf(m) == "204" && added(m, "Nats-Num-Pending") != "0"
+				return false, noStream(stream, err)
 			}
-			return true, err
+			subjects[next.Subject], from = true, next.Sequence+1
+			return true, nil
 		})
 		if err != nil {
 			return nil, err
@@ -270,9 +258,9 @@ func Newest(ctx context.Context, nc *nats.Conn, stream string, wanted []Wanted, 
 	took, indexed := make([]int, len(wanted)), make([]bool, len(wanted))
 	done := func(i int) bool { return indexed[i] || n > 0 && took[i] >= n }
 	for pages, high := 1, end.From; high > first[0].Sequence; pages++ {
-		low := max(high, first[0].Sequence+newestPage) - newestPage
+		low := max(high, first[0].Sequence+allPage) - allPage
 		passed := false
-		for page := (Scan{Stream: stream, Filter: ">", From: low, Page: newestPage}); page.From < high; {
+		for page := (Scan{Stream: stream, Filter: ">", From: low, Page: allPage}); page.From < high; {
 			part, err := page.Next(ctx, nc)
 			if err != nil {
 				return err
@@ -316,10 +304,7 @@ func Newest(ctx context.Context, nc *nats.Conn, stream string, wanted []Wanted, 
 	return nil
 }
 
-const (
-	newestPage  = 4096
-	newestPages = 4 // are read before the index is asked
-)
+const newestPages = 32 // are read before the index is asked
 
 // newestByIndex calls take with the last message of each subject under a filter, if it lies before a sequence and since a time;
 // false means that this user may not read the index.

@@ -116,28 +116,21 @@ func Streams(l Limits) []jetstream.StreamConfig {
 	}
 	callbacks := events(MandateCallbacks, messages.Callback.Filter("*"))
 	callbacks.Discard, callbacks.MaxBytes = jetstream.DiscardOld, l.small(MandateCallbacks, 64<<20) // strangers send them: they are hints
-	streams = append(streams, callbacks, leases(base, l.MaxBytesOf[RateLeases]), audit(base, l))
+	// Only the last lease counts; its writer reads it again, maybe behind others.
+	leases := kept(RateLeases, retry.EventsWindow, "rate.*")
+	leases.MaxAge, leases.Duplicates, leases.AllowDirect = 0, retry.EventsWindow, true
+	leases.Discard, leases.MaxMsgsPerSubject, leases.MaxBytes = jetstream.DiscardOld, 64, cmp.Or(l.MaxBytesOf[RateLeases], 1<<20)
+	// What people did: nothing is ever removed. It names who acted, and the reason that they wrote.
+	audit := events(Audit, "audit.*.*.*")
+	audit.MaxAge, audit.Duplicates, audit.DenyPurge, audit.MaxBytes = retry.AuditKept, retry.EventsWindow, true, l.maxBytes(Audit)
+	if audit.MaxBytes > 0 {
+		audit.MaxBytes = l.small(Audit, 1<<30) // two million records
+	}
+	streams = append(streams, callbacks, leases, audit)
 	for i := range streams {
 		streams[i].Description = descriptions[streams[i].Name]
 	}
 	return streams
-}
-
-// audit is the stream of what people did. Nothing is ever removed; it names who acted, and the reason that they wrote.
-func audit(s jetstream.StreamConfig, l Limits) jetstream.StreamConfig {
-	s.Name, s.Subjects, s.AllowDirect, s.Duplicates = Audit, []string{"audit.*.*.*"}, true, retry.EventsWindow
-	s.MaxAge, s.DenyDelete, s.DenyPurge, s.MaxBytes = retry.AuditKept, true, true, l.maxBytes(Audit)
-	if s.MaxBytes > 0 {
-		s.MaxBytes = l.small(Audit, 1<<30) // two million records
-	}
-	return s
-}
-
-// leases is the stream of the leases of rates. Only the last counts; its writer reads it again, maybe behind others.
-func leases(s jetstream.StreamConfig, maxBytes int64) jetstream.StreamConfig {
-	s.Name, s.Subjects, s.AllowDirect, s.Duplicates = RateLeases, []string{"rate.*"}, true, retry.EventsWindow
-	s.Discard, s.MaxMsgsPerSubject, s.MaxBytes = jetstream.DiscardOld, 64, cmp.Or(maxBytes, 1<<20)
-	return s
 }
 
 // Queue is a durable consumer and the stream it reads.

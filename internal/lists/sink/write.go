@@ -36,7 +36,7 @@ func (s *Store) Publish(ctx context.Context, events []messages.Event) (wait func
 			return stored, s.settle(err)
 		}
 	}
-	writes := s.send(s.events.Publisher.Begin(s.stream, len(events), s.highest), token, events)
+	writes := s.send(s.events.Publisher.Begin(s.stream, len(events), false, s.highest), token, events)
 	return func() (int, error) {
 		stored, err := writes.Wait(ctx)
 		// In a cluster one fenced write is in flight at a time. Writes behind a refused one may be stored: that is learned.
@@ -70,7 +70,7 @@ func (s *Store) send(writes *bus.Writes, token uint64, events []messages.Event) 
 func (s *Store) batches(ctx context.Context, token uint64, events []messages.Event) (stored int, err error) {
 	for some := range slices.Chunk(events, bus.MaxAtomic) {
 		for try := 1; ; try++ {
-			_, err = s.send(s.events.Publisher.BeginAtomic(s.stream, len(some), s.highest), token, some).Wait(ctx)
+			_, err = s.send(s.events.Publisher.Begin(s.stream, len(some), true, s.highest), token, some).Wait(ctx)
 			// The batch before is acknowledged, but the server may still count it as in flight.
 			if !bus.IsInFlight(err) || try == leadTries || !retry.Pause(ctx, time.Duration(try)*retry.BatchStep) {
 				break

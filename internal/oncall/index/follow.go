@@ -207,8 +207,8 @@ func (f *follower) same(ctx context.Context, p Position) error {
 	return err
 }
 
-// pageSize is how many messages are asked for at once, and put into one transaction.
-const pageSize = 8192
+// pageSize is how many messages are asked for at once, and put into one transaction. Writes are answered behind a whole page.
+const pageSize = 1024
 
 // part is a page that was read, ready to be written.
 type part struct {
