@@ -17,4 +17,6 @@
 // A wait or a fault is drawn from a hash of the seed, who waits, for what, and how often before: so a seed tells the same story
 // again whatever the order of goroutines. Not simulated: a wall clock that steps, or that differs between machines (a bubble of
 // testing/synctest has one clock), sockets, the server's own faults. See internal/e2e.
+//
+// sinktest has the pollers' store in memory, for the models of internal/lists.
 package sim

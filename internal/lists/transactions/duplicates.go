@@ -23,17 +23,14 @@ const maxApplications = 1000
 func (l *List) compare(ctx context.Context, request string, r Record) error {
 	first, known := l.applications[request]
 	if !known {
-		last, err := l.Last(ctx, messages.Application, messages.Application.Subject("*", request))
+		b, err := l.lastApplication(ctx, request)
 		if err != nil {
-			return fmt.Errorf("transactions: read a request's last application: %w", err)
+			return err
 		}
 		first = application{r.key, r.kind}
-		var b messages.TransactionBody
-		if last.Sequence > 0 && messages.DecodeEvent(last.Body, &b) == nil {
-			if id, ok := sweep.ParseID(b.EventID); ok {
-				first.key, _ = split(id)
-				first.kind = strings.ToLower(mandates.ReadRecord(b.Transaction).Type)
-			}
+		if id, ok := sweep.ParseID(b.EventID); ok {
+			first.key, _ = split(id)
+			first.kind = strings.ToLower(mandates.ReadRecord(b.Transaction).Type)
 		}
 	}
 	if len(l.applications) >= maxApplications {
@@ -46,4 +43,16 @@ func (l *List) compare(ctx context.Context, request string, r Record) error {
 	}
 	l.applications[request] = first
 	return nil
+}
+
+// lastApplication is the last event about an application of a request, as far as it can be read.
+func (l *List) lastApplication(ctx context.Context, request string) (b messages.TransactionBody, err error) {
+	last, err := l.Last(ctx, messages.Application, messages.Application.Subject("*", request))
+	if err != nil {
+		return b, fmt.Errorf("transactions: read a request's last application: %w", err)
+	}
+	if messages.DecodeEvent(last.Body, &b) != nil {
+		return messages.TransactionBody{}, nil
+	}
+	return b, nil
 }

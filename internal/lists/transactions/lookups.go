@@ -104,12 +104,9 @@ const linkLasts = time.Hour
 
 // application reads whether a request's last published application is decided, and when it was made; zero if unknown.
 func (l *LookUps) application(ctx context.Context, id string) (decided bool, at time.Time, err error) {
-	last, err := l.List.Last(ctx, messages.Application, messages.Application.Subject("*", id))
-	var b messages.TransactionBody
-	if err != nil || last.Sequence == 0 || messages.DecodeEvent(last.Body, &b) != nil {
-		return false, at, err
-	}
-	return mandates.ReadRecord(b.Transaction).Decided() != "", read(b.Transaction, l.List.Times).At, nil
+	b, err := l.List.lastApplication(ctx, id)
+	r := mandates.ReadRecord(b.Transaction)
+	return r.Decided() != "", timeOf(r.CreatedAt, l.List.Times), err
 }
 
 // called looks an enrollment up that a callback names, at most once every retry.CallbackEvery: anyone who has the address
