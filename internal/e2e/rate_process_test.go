@@ -59,13 +59,8 @@ func TestTheFleetsRateOutlivesAKillAndAPause(t *testing.T) {
 	t.Logf("at most %d calls in a second, %d in five", m.most(time.Second), m.most(5*time.Second))
 	m.wantWithin(t, rate, time.Second, 5*time.Second)
 	in.until("the survivors to call on", time.Minute, func() bool { return m.between(10*time.Second, time.Minute) > rate })
-	shares := 0.0
 	for _, p := range all[1:] {
-		shares += p.gauges()["errand_rate_share"]
 		p.stop(time.Minute)
-	}
-	if t.Logf("shares together: %.2f", shares); shares <= 0 {
-		t.Error("the survivors have no share of the rate")
 	}
 }
 

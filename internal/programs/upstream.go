@@ -236,8 +236,6 @@ func (r *runtime) limit(ctx context.Context, c *Common) *throttle.Limit {
 	}
 	l.Fleet = throttle.NewFleet(c.FleetRate, bus.LeaseStore{Publisher: r.publisher, Program: r.name}, r.log)
 	r.ready.add(l.Fleet.Fault)
-	r.metrics.gauge("errand_rate_share", "Share of FLEET_RATE, 0 to 1, that this replica has leased lately; 0 without calls.", nil,
-		l.Fleet.Share)
 	r.metrics.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "errand_rate_leased_calls_total",
 		Help: "Calls of FLEET_RATE that this replica has leased, made or not."}, l.Fleet.Leased))
 	r.background(ctx, l.Fleet.Run)

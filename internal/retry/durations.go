@@ -56,7 +56,6 @@ const (
 	MayCallMax      = Margin / 2             // the longest MayCall: it doubles each time that NATS is too slow to store the announcement
 	RateConflict    = 20 * time.Millisecond  // the longest pause before a lease is tried again after another replica was faster
 	RateRead        = 5 * time.Millisecond   // the pause before a lease that was just stored is read again
-	RateShare       = 10 * time.Second       // the time over which a replica's share of the rate is measured
 
 	SpansLost = time.Hour // how often at most the log says that spans are lost
 )

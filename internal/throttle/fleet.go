@@ -25,17 +25,8 @@ type Fleet struct {
 	short  atomic.Int64   // callers that wait, less the calls that are leased and were not made
 	used   atomic.Int64   // calls of the last lease that were made
 	took   time.Duration  // to get the last lease; of the goroutine that leases
-	share  share
+	leased atomic.Int64   // calls, in all
 	fault  atomic.Pointer[string]
-}
-
-// share measures this replica's part of the fleet's limit.
-type share struct {
-	mu     sync.Mutex
-	leased int       // calls, in all
-	since  time.Time // of what calls counts
-	calls  int       // leased since then
-	last   float64   // the share until then, 0 to 1
 }
 
 // NewFleet returns a limit that releases no caller until it runs.
@@ -127,7 +118,8 @@ func (f *Fleet) lease(ctx context.Context, out chan<- lease) {
 		if calls == 0 {
 			continue
 		}
-		f.note(l.calls)
+		f.short.Add(int64(-l.calls))
+		f.leased.Add(int64(l.calls))
 		select {
 		case out <- l:
 		case <-ctx.Done():
@@ -149,36 +141,6 @@ func (f *Fleet) next() int {
 func (f *Fleet) slice() int {
 	length := min(max(retry.RateSlice, 2*f.took), retry.RateSliceMax)
 	return max(1, int(f.PerSecond*length.Seconds()))
-}
-
-// note counts a lease.
-func (f *Fleet) note(calls int) {
-	f.short.Add(int64(-calls))
-	s := &f.share
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if time.Since(s.since) >= retry.RateShare {
-		s.last = f.shareNow()
-		s.since, s.calls = time.Now(), 0
-	}
-	s.calls += calls
-	s.leased += calls
-}
-
-// shareNow is what has been leased since f.share.since.
-func (f *Fleet) shareNow() float64 {
-	return min(1, float64(f.share.calls)/(time.Since(f.share.since).Seconds()*f.PerSecond))
-}
-
-// Share is which part of the fleet's limit this replica leased lately, 0 to 1.
-func (f *Fleet) Share() float64 {
-	s := &f.share
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if time.Since(s.since) >= 2*retry.RateShare { // it asks for little
-		return f.shareNow()
-	}
-	return s.last
 }
 
 // pace releases callers, one at each of a lease's times.
@@ -239,11 +201,7 @@ func (f *Fleet) Fault() string {
 }
 
 // Leased is how many calls this replica has leased since its start.
-func (f *Fleet) Leased() float64 {
-	f.share.mu.Lock()
-	defer f.share.mu.Unlock()
-	return float64(f.share.leased)
-}
+func (f *Fleet) Leased() float64 { return float64(f.leased.Load()) }
 
 // Entry is one lease as the servers keep it. The zero value means that there is none.
 type Entry struct {

@@ -191,9 +191,13 @@ func TestAFleetKeepsItsLimitAndUsesItWhenOneIsKilled(t *testing.T) {
 				}
 				f.until(10 * scale * time.Second)
 				all[0].kill()
-				f.until(30 * scale * time.Second)
+				var before []float64
 				for _, r := range all[1:] {
-					if share := r.Share(); share < 0.2 || share > 0.5 {
+					before = append(before, r.Leased())
+				}
+				f.until(30 * scale * time.Second)
+				for i, r := range all[1:] {
+					if share := (r.Leased() - before[i]) / (perSecond * 20 * float64(scale)); share < 0.2 || share > 0.5 {
 						t.Errorf("one of three has a share of %v", share)
 					}
 					r.kill()
