@@ -38,8 +38,9 @@ var doors = map[string]string{
 		"kong isatty nats.go nuid zerolog x/term",
 
 	// What other projects import has no dependencies but, in the client, NATS.
-	"pkg/messages": "",
-	"pkg/clients":  "pkg/messages loopback", // reasons, texts of events, requests as the documents have them
+	"pkg/messages": "pkg/internal/scan",
+	"pkg/internal": "",
+	"pkg/clients":  "pkg/messages pkg/internal/scan loopback", // reasons, texts of events, requests as the documents have them
 	"pkg/errand":   "pkg/messages nats.go",
 	"docs/schemas": "",
 

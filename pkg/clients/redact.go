@@ -12,7 +12,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"errand/pkg/clients/internal/scan"
+	"errand/pkg/internal/scan"
 )
 
 // secrets removes known secrets from what an upstream says, in the forms in which they come back.

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"errand/pkg/internal/scan"
 )
 
 // fingerprint fills in the fingerprint: the SHA-256 of the body as compact JSON, keys
@@ -116,7 +118,7 @@ func (p *canonicalizer) value(i, depth int) int {
 	var end int
 	switch c := p.text[i]; {
 	case c == '"':
-		end = skipString(p.text, i)
+		end = scan.SkipString(p.text, i)
 		p.string(p.text[i:end])
 		return end
 	case depth <= maxDepth && c == '{':
@@ -124,7 +126,7 @@ func (p *canonicalizer) value(i, depth int) int {
 	case depth <= maxDepth && c == '[':
 		return p.array(i, depth)
 	}
-	end = skipValue(p.text, i)
+	end = scan.SkipValue(p.text, i)
 	raw := p.text[i:end]
 	if c := raw[len(raw)-1]; isDigit(c) && !isInteger(raw) {
 		p.scratch = appendNumber(p.scratch[:0], raw)

@@ -6,74 +6,16 @@ import (
 	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
+
+	"errand/pkg/internal/scan"
 )
 
-// The functions of this file walk over JSON that json.Valid has passed, and
-// find where things begin and end. They read nothing twice and keep nothing.
+// The functions of this file walk over JSON that json.Valid has passed. They read nothing twice and keep nothing.
 
 // span is a part of the text, its end exclusive. No value has a zero span.
 type span struct{ from, to int }
 
 func (s span) of(text []byte) []byte { return text[s.from:s.to] }
-
-// skipSpace is the first place from i on that holds no space.
-func skipSpace(text []byte, i int) int {
-	for i < len(text) && (text[i] == ' ' || text[i] == '\n' || text[i] == '\t' || text[i] == '\r') {
-		i++
-	}
-	return i
-}
-
-// skipString is the place behind the string that begins at i with its quote.
-func skipString(text []byte, i int) int {
-	for i++; ; {
-		q := i + bytes.IndexByte(text[i:], '"')
-		back := q
-		for text[back-1] == '\\' { // ends at the opening quote at the latest
-			back--
-		}
-		i = q + 1
-		if (q-back)%2 == 0 {
-			return i
-		}
-	}
-}
-
-// skipValue is the place behind the value that begins at i.
-func skipValue(text []byte, i int) int {
-	switch text[i] {
-	case '"':
-		return skipString(text, i)
-	case '{', '[':
-		depth := 0
-		for {
-			switch text[i] {
-			case '"':
-				i = skipString(text, i)
-				continue
-			case '{', '[':
-				depth++
-			case '}', ']':
-				if depth--; depth == 0 {
-					return i + 1
-				}
-			}
-			i++
-		}
-	}
-	for i < len(text) && !endsScalar(text[i]) {
-		i++
-	}
-	return i
-}
-
-func endsScalar(c byte) bool {
-	switch c {
-	case ',', '}', ']', ' ', '\n', '\t', '\r':
-		return true
-	}
-	return false
-}
 
 // cursor goes over the members of an object or the elements of an array.
 type cursor struct {
@@ -82,14 +24,14 @@ type cursor struct {
 }
 
 // enter returns a cursor behind the opening bracket at i.
-func enter(text []byte, i int) cursor { return cursor{text, skipSpace(text, i+1)} }
+func enter(text []byte, i int) cursor { return cursor{text, scan.SkipSpace(text, i+1)} }
 
 // element is the next element of an array; false at the end.
 func (c *cursor) element() (span, bool) {
 	if c.text[c.at] == ']' {
 		return span{}, false
 	}
-	value := span{c.at, skipValue(c.text, c.at)}
+	value := span{c.at, scan.SkipValue(c.text, c.at)}
 	c.pass(value.to)
 	return value, true
 }
@@ -100,19 +42,19 @@ func (c *cursor) member() (key, value span, ok bool) {
 	if c.text[c.at] == '}' {
 		return span{}, span{}, false
 	}
-	key = span{c.at, skipString(c.text, c.at)}
-	colon := skipSpace(c.text, key.to)
-	from := skipSpace(c.text, colon+1)
-	value = span{from, skipValue(c.text, from)}
+	key = span{c.at, scan.SkipString(c.text, c.at)}
+	colon := scan.SkipSpace(c.text, key.to)
+	from := scan.SkipSpace(c.text, colon+1)
+	value = span{from, scan.SkipValue(c.text, from)}
 	c.pass(value.to)
 	return key, value, true
 }
 
 // pass goes over a comma and the spaces around it.
 func (c *cursor) pass(i int) {
-	i = skipSpace(c.text, i)
+	i = scan.SkipSpace(c.text, i)
 	if c.text[i] == ',' {
-		i = skipSpace(c.text, i+1)
+		i = scan.SkipSpace(c.text, i+1)
 	}
 	c.at = i
 }
@@ -140,7 +82,7 @@ func kindOf(raw []byte) kind {
 		}
 		return aString
 	case '{', '[':
-		if last := raw[skipSpace(raw, 1)]; last == '}' || last == ']' {
+		if last := raw[scan.SkipSpace(raw, 1)]; last == '}' || last == ']' {
 			return absent
 		}
 		if raw[0] == '{' {

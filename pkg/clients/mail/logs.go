@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"errand/pkg/clients"
-	"errand/pkg/clients/internal/scan"
+	"errand/pkg/internal/scan"
 )
 
 // LogPage is one page of the sending log, newest entries first as far as is known. Entries are added while one reads: those at the end

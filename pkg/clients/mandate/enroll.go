@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"errand/pkg/clients"
-	"errand/pkg/clients/internal/scan"
+	"errand/pkg/internal/scan"
 	"errand/pkg/messages"
 )
 

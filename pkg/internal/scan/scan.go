@@ -1,0 +1,116 @@
+// Package scan reads valid JSON once, where encoding/json would go over it several times.
+package scan
+
+import (
+	"bytes"
+	"encoding/json"
+	"unicode/utf8"
+)
+
+// Object passes each member of an object, in valid JSON, to set, which reports whether it knows the key. It returns false if raw is
+// not an object, or if encoding/json, which ignores the case of keys, may see more in it: then read it again with that.
+func Object(raw []byte, set func(key, value []byte) bool) bool {
+	if raw[0] != '{' {
+		return false
+	}
+	for i := next(raw, 1); raw[i] != '}'; i = next(raw, i) {
+		end := SkipString(raw, i)
+		key := raw[i+1 : end-1]
+		from := next(raw, end)
+		i = SkipValue(raw, from)
+		if !set(key, raw[from:i]) && bytes.ContainsFunc(key, ambiguous) {
+			return false
+		}
+	}
+	return true
+}
+
+// Elements returns the elements of a list in valid JSON.
+func Elements(list []byte, room int) []json.RawMessage {
+	all := make([]json.RawMessage, 0, room)
+	for i := next(list, 1); list[i] != ']'; {
+		end := SkipValue(list, i)
+		all = append(all, list[i:end:end])
+		i = next(list, end)
+	}
+	return all
+}
+
+// ambiguous are the characters that let a key be a field's name in another spelling.
+func ambiguous(r rune) bool { return 'A' <= r && r <= 'Z' || r == '\\' || r >= utf8.RuneSelf }
+
+// Text reads a string, or what else there is, as encoding/json does.
+func Text(field *string, value []byte) {
+	if value[0] != '"' || bytes.IndexByte(value, '\\') >= 0 || !utf8.Valid(value) {
+		_ = json.Unmarshal(value, field) // anything but a string leaves the field alone
+		return
+	}
+	*field = string(value[1 : len(value)-1])
+}
+
+// next is the place of the next key or value from i on, or of the closing bracket.
+func next(raw []byte, i int) int {
+	for raw[i] <= ' ' || raw[i] == ',' || raw[i] == ':' {
+		i++
+	}
+	return i
+}
+
+// SkipSpace is the first place from i on that holds no space.
+func SkipSpace(text []byte, i int) int {
+	for i < len(text) && (text[i] == ' ' || text[i] == '\n' || text[i] == '\t' || text[i] == '\r') {
+		i++
+	}
+	return i
+}
+
+// SkipString is the place behind the string that begins at i with its quote.
+func SkipString(text []byte, i int) int {
+	for i++; ; {
+		q := i + bytes.IndexByte(text[i:], '"')
+		back := q
+		for text[back-1] == '\\' { // ends at the opening quote at the latest
+			back--
+		}
+		i = q + 1
+		if (q-back)%2 == 0 {
+			return i
+		}
+	}
+}
+
+// SkipValue is the place behind the value that begins at i.
+func SkipValue(text []byte, i int) int {
+	switch text[i] {
+	case '"':
+		return SkipString(text, i)
+	case '{', '[':
+		depth := 0
+		for {
+			switch text[i] {
+			case '"':
+				i = SkipString(text, i)
+				continue
+			case '{', '[':
+				depth++
+			case '}', ']':
+				if depth--; depth == 0 {
+					return i + 1
+				}
+			}
+			i++
+		}
+	}
+	for i < len(text) && !endsScalar(text[i]) {
+		i++
+	}
+	return i
+}
+
+func endsScalar(c byte) bool {
+	switch c {
+	case ',', '}', ']', ' ', '\n', '\t', '\r':
+		return true
+	}
+	return false
+}
