@@ -247,6 +247,23 @@ func TestAPageThatStandsStillSaysSince(t *testing.T) {
 	}
 }
 
+func TestKeysFindAndListTheKeys(t *testing.T) {
+	ctx := browser(t)
+	in := installed(t)
+	press := func(key string) {
+		t.Helper()
+		evaluate[chromedp.Void](ctx, t, `document.body.dispatchEvent(new KeyboardEvent("keydown", { key: "`+key+`", bubbles: true }))`)
+	}
+	do(ctx, t, chromedp.Navigate(in.base+"/queues"), chromedp.WaitVisible("[data-live-state]"))
+	press("?")
+	do(ctx, t, chromedp.WaitVisible("dialog"), chromedp.Click("dialog button"), chromedp.WaitNotVisible("dialog"))
+	press("/")
+	do(ctx, t, chromedp.WaitVisible("#word:focus"))
+	press("x")
+	press("6")
+	do(ctx, t, chromedp.WaitVisible(`form[action="/audit"]`))
+}
+
 // What people do is done without scripts: forms alone have to do.
 func TestEveryActWorksWithoutScriptsAndHasItsEffect(t *testing.T) {
 	ctx := browser(t)

@@ -104,6 +104,7 @@ const zones = document.getElementById("zones");
 for (const name of [zone, ...Intl.supportedValuesOf("timeZone")]) zones?.append(new Option(name, name));
 
 // Keys: / finds, a number opens a page, ? shows the list.
+if (location.hash === "#word") document.getElementById("word")?.focus();
 const list = document.getElementById("keys");
 const help = document.querySelector("[data-keys]");
 if (help) {
