@@ -37,6 +37,10 @@ is refused: cancel it first. Copies of readers, backups, recipient lists in the 
 themselves are not reached. If mail-consumer has a RECIPIENT_KEY, pass the same here, or recipients are not found by
 their address.
 
+--of refuses a request that is of other people, too: a message to several, or to somebody else; name its id to erase all
+of it. Dead letters and single rows are overwritten on the servers' disks at once. Events are not: their bytes stay in
+their file, which NATS drops when all that is stored in it has expired (--max-age).
+
 Rows of the sending log that arrive after an erasure are published as unmatched. So a message is refused until its
 rows are complete, unless --now is given; erase the rest with --of.
 
@@ -113,10 +117,10 @@ func (e *erase) traces(ctx context.Context, b broker, secrets []*messages.Recipi
 }
 
 func (e *erase) write(c console, t act.Traces) {
-	l := listing{head: []string{"OPERATION", "REQUEST", "STATE", "EVENTS", "CALLS", "ROWS", "DEAD", "REFUSED"}, whole: t}
+	l := listing{head: []string{"OPERATION", "REQUEST", "NAMED AS", "STATE", "EVENTS", "CALLS", "ROWS", "DEAD", "REFUSED"}, whole: t}
 	for _, r := range t.Requests {
-		l.add(r.RequestID, r, cellOf(inspect.Short(r.Operation)), cellOf(r.RequestID), cellOf(r.State), numberCell(r.Events),
-			numberCell(r.Calls), numberCell(r.Rows), numberCell(r.DeadLetters), cell{r.Refused, red})
+		l.add(r.RequestID, r, cellOf(inspect.Short(r.Operation)), cellOf(r.RequestID), cellOf(cmp.Or(r.As, inspect.AsID)), cellOf(r.State),
+			numberCell(r.Events), numberCell(r.Calls), numberCell(r.Rows), numberCell(r.DeadLetters), cell{r.Refused, red})
 	}
 	l.text = func(c console) {
 		for _, id := range t.Listings {
@@ -161,6 +165,7 @@ func (e *erase) remove(ctx context.Context, c console, b broker, person act.Pers
 	case left == len(t.Requests)+len(t.Listings)+len(t.Rows):
 		return errors.New("nothing was erased")
 	}
-	fmt.Fprintln(c.errs, "not reached: copies of readers, backups, recipient lists, the services themselves")
+	fmt.Fprintln(c.errs, "not reached: copies of readers, backups, recipient lists, the services themselves; on the servers' disks the bytes "+
+		"of events stay\nuntil all that is stored around them has expired (--max-age)")
 	return nil
 }

@@ -343,7 +343,7 @@ func TestSomebodyIsErased(t *testing.T) {
 	misconfigured(t, "--why: is required", as(n, "eraser", "erase", "signup-1", "--yes")...)
 	refused(t, "it has no stored event", as(n, "eraser", "erase", "nobody")...)
 	out := errand(t, "", as(n, "eraser", "erase", "--of", "Ann@example.com")...)
-	for _, want := range []string{"enroll     signup-1   succeeded  2", "send       invoice-1  accepted   1",
+	for _, want := range []string{"enroll     signup-1   payer      succeeded  2", "send       invoice-1  recipient  accepted   1",
 		"rows of the sending log may arrive until", "the pages of the transaction list list-1"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("it shows\n%s\nwant it to contain %q", out, want)

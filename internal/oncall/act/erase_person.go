@@ -47,10 +47,11 @@ func TracesOf(ctx context.Context, r inspect.Reader, word string, secrets []*mes
 		case err != nil:
 			return t, err
 		case strings.Contains(f.As, inspect.AsID):
-		case e.ofOthers() != "":
-			e.Refused = e.ofOthers() + ": only the rows of this address are removed; name its id to erase all of it"
+		case e.ofOthers(f.As) != "":
+			e.Refused = e.ofOthers(f.As) + ": only the rows of this address are removed; name its id to erase all of it"
 			t.Rows = append(t.Rows, f.Rows...)
 		}
+		e.As = f.As
 		t.Requests = append(t.Requests, e)
 	}
 	for _, op := range []messages.Operation{messages.Application, messages.Deduction, messages.Callback} {
@@ -60,7 +61,13 @@ func TracesOf(ctx context.Context, r inspect.Reader, word string, secrets []*mes
 		}
 	}
 	for _, row := range known.Rows {
-		t.Rows = append(t.Rows, row.Sequence)
+		messages.EachName(messages.Delivery, row.Message.Data, func(n messages.Name) bool {
+			found := n.As == messages.NamedRecipient && messages.NewWord(word).Is(n) // not as the sender of mail to others
+			if found {
+				t.Rows = append(t.Rows, row.Sequence)
+			}
+			return !found
+		})
 	}
 	t.Unread = known.Unread
 	slices.Sort(t.Listings)
@@ -71,13 +78,17 @@ func TracesOf(ctx context.Context, r inspect.Reader, word string, secrets []*mes
 	return t, nil
 }
 
-// ofOthers is why more people than one are in what is stored of a message; "" where that is not so.
-func (e Erasure) ofOthers() string {
+// ofOthers is why what is stored of a request is of other people, too, when it names somebody as what is said; "" if it is not.
+func (e Erasure) ofOthers(as string) string {
 	switch {
+	case e.State != "" && as == string(messages.NamedCallback):
+		return "only a callback names it, which anybody may have sent"
 	case e.Operation == messages.Send && e.State == "":
 		return "its history is gone"
 	case e.Recipients > 1:
 		return fmt.Sprintf("it has %d recipients", e.Recipients)
+	case e.Operation == messages.Send && !strings.Contains(as, string(messages.NamedRecipient)):
+		return "it is to somebody else, and names it as " + as
 	}
 	return ""
 }

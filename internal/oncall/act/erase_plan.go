@@ -21,10 +21,11 @@ import (
 type Erasure struct {
 	RequestID   string             `json:"request_id"`
 	Operation   messages.Operation `json:"operation"`
-	State       messages.State     `json:"state"`  // "" when its history is gone
-	Events      int                `json:"events"` // of it and of its batches
-	Calls       int                `json:"calls"`  // records of calls
-	Rows        int                `json:"rows"`   // of the sending log
+	As          string             `json:"as,omitempty"` // what it names the person as
+	State       messages.State     `json:"state"`        // "" when its history is gone
+	Events      int                `json:"events"`       // of it and of its batches
+	Calls       int                `json:"calls"`        // records of calls
+	Rows        int                `json:"rows"`         // of the sending log
 	DeadLetters int                `json:"dead_letters"`
 	// Recipients of a message, of one that never began those in its dead letter; where they are more than one it is of
 	// others, too.

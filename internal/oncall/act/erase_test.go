@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +22,9 @@ import (
 	"errand/internal/lists/sink"
 	"errand/internal/oncall/act"
 	"errand/internal/oncall/inspect"
+	"errand/internal/retry"
+	"errand/internal/sandbox/devkit"
+	"errand/internal/sandbox/devkit/devtest"
 	"errand/pkg/messages"
 )
 
@@ -341,6 +346,68 @@ func TestAMessageWhoseRowsAreStillToComeSaysUntilWhen(t *testing.T) {
 	}
 }
 
+// On disk, what may be deleted alone is overwritten at once, and events are gone when what is around them has expired.
+func TestErasedBytesLeaveTheDiskWithWhatIsAroundThem(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	n, err := devkit.Start(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(n.Close)
+	nc, err := n.Connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	if err := devtest.Provision(t.Context(), nc); err != nil {
+		t.Fatal(err)
+	}
+	p := as(t, nc, "ann@example.com")
+	remember(t, p, "r1")
+	store(t, p, "mandate.enroll.succeeded.another", `{"order_number":"DD002"}`)
+	for _, op := range []messages.Operation{messages.Enroll, messages.Send} {
+		if err := erase(t, p, op, "r1"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	on := func(stream string) (found bool) {
+		t.Helper()
+		files, err := filepath.Glob(filepath.Join(dir, "jetstream", "*", "streams", stream, "msgs", "*.blk"))
+		if err != nil || len(files) == 0 && stream != "*" {
+			t.Fatal("no files of ", stream, err)
+		}
+		for _, file := range files {
+			bytes, _ := os.ReadFile(file) // it may be dropped meanwhile
+			found = found || strings.Contains(string(bytes), payer)
+		}
+		return found
+	}
+	if on(bus.DeadLetters) {
+		t.Error("the dead letter was not overwritten")
+	}
+	if !on(bus.MandateEvents) {
+		t.Error("the events' bytes are gone at once: the documents say that they stay")
+	}
+	for _, stream := range []string{bus.MandateEvents, bus.MandateCallbacks, bus.MailEvents, bus.MailDeliveries} {
+		s, err := p.JS.Stream(t.Context(), stream)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := s.CachedInfo().Config
+		c.MaxAge, c.Duplicates = time.Second, time.Second
+		if _, err := p.JS.UpdateStream(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for end := time.Now().Add(time.Minute); on("*"); {
+		if time.Now().After(end) {
+			t.Fatal("all has expired, and the bytes are still there")
+		}
+		retry.Pause(t.Context(), 100*time.Millisecond)
+	}
+}
+
 // Whatever names one of many recipients, what is stored of the others is not removed with it.
 func TestOfAMessageToSeveralOnlyOnesOwnIsErased(t *testing.T) {
 	t.Parallel()
@@ -351,12 +418,23 @@ func TestOfAMessageToSeveralOnlyOnesOwnIsErased(t *testing.T) {
 	store(t, p, "mail.send.failed.unread", `{"reason":"invalid_request","message":"give_up_at is too far ahead"}`)
 	store(t, p, "dead.mail.send.requested", `{"to":["`+payer+`","ben@example.com"]}`, bus.HeaderRequestID, "unread")
 	store(t, p, "mail.delivery.delivered.gone", `{"entry":`+row+`}`, "ce-id", "01") // it outlives the message's own events
+	store(t, p, "mail.send.accepted.sold", `{"recipients":1,"accepted":1}`)
+	store(t, p, "mail.delivery.delivered.sold", `{"entry":`+row+`}`, "ce-id", "03")
+	store(t, p, "mail.delivery.delivered.unmatched", `{"entry":`+row+`}`, "ce-id", "04")
+	store(t, p, "mandate.enroll.succeeded.forged", `{"order_number":"DD009"}`)
+	store(t, p, "mandate.callback.received.forged", `{"query":"who=shop@example.com"}`)
 	r := inspect.Reader{Conn: p.Conn, JS: p.JS}
 	for word, want := range map[string][]string{
+		"shop@example.com": {
+			"gone rows=0 refused=its history is gone: only the rows of this address are removed; name its id to erase all of it",
+			"sold rows=0 refused=it is to somebody else, and names it as address: only the rows of this address are removed; name its id to " +
+				"erase all of it",
+			"forged rows=0 refused=only a callback names it, which anybody may have sent: only the rows of this address are removed; name " +
+				"its id to erase all of it"},
 		"Payer at Example": {"typo rows=0 refused=it has 500 recipients: only the rows of this address are removed; name its id to erase all " +
 			"of it"},
-		payer: {"gone rows=1 refused=its history is gone: only the rows of this address are removed; name its id to erase all of it",
-			"unread rows=1 refused=it has 2 recipients: only the rows of this address are removed; name its id to erase all of it"},
+		payer: {"gone rows=2 refused=its history is gone: only the rows of this address are removed; name its id to erase all of it",
+			"sold rows=2 refused=", "unread rows=2 refused=it has 2 recipients: only the rows of this address are removed; name its id to erase all of it"},
 		"typo": {"typo rows=0 refused="},
 	} {
 		found, err := act.TracesOf(t.Context(), r, word, nil, time.Now().Add(30*24*time.Hour))

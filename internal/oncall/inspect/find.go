@@ -27,7 +27,7 @@ type Found struct {
 
 	Messages int      `json:"-"` // that name it
 	Pages    int      `json:"-"` // of these, pages of a listing
-	Rows     []uint64 `json:"-"` // of these, rows of the sending log: their sequences
+	Rows     []uint64 `json:"-"` // of these, rows of the sending log to the address: their sequences
 
 	as   []string
 	mail messages.DeliveryBody // of its last row to the address
@@ -187,8 +187,8 @@ func (f *Found) named(subject messages.Subject, m bus.Message, as []messages.Nam
 	case subject.State == messages.Page:
 		f.Pages++
 	case subject.Operation == messages.Delivery:
-		f.Rows = append(f.Rows, m.Sequence)
 		if slices.Contains(as, messages.NamedRecipient) {
+			f.Rows = append(f.Rows, m.Sequence)
 			f.mail = messages.DeliveryBody{}
 			_ = json.Unmarshal(m.Data, &f.mail) // what cannot be read has no code
 			f.Mail, f.MailTime = string(subject.State), optional(m.Time)
