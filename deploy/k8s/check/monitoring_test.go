@@ -436,6 +436,7 @@ func TestAlertsSpeakWhenTheyShould(t *testing.T) {
 		other   = `namespace="errand", job="transaction-poller", pod="t-1"`
 		taker   = `namespace="errand", job="callback-receiver", pod="c-0"`
 		enroll  = `, operation="mandate.enroll"`
+		settled = `errand_requests_total{` + mandate + enroll
 		calls   = `errand_upstream_call_duration_seconds_count{` + mandate + `, call="enroll"`
 	)
 	all := []string{`errand_ready{job="mandate-consumer"} 1x30`, `errand_ready{job="mail-consumer"} 0x30`,
@@ -509,6 +510,16 @@ func TestAlertsSpeakWhenTheyShould(t *testing.T) {
 			`errand_requests_total{` + mandate + enroll + `, outcome="succeeded"} 0+9x30`}, false},
 		{"ErrandUncertain", "the first one", []string{`errand_requests_total{` + mandate + enroll + `, outcome="uncertain"} 0x28 1 1`}, true},
 		{"ErrandUncertain", "failures only", []string{`errand_requests_total{` + mandate + enroll + `, outcome="failed"} 0+1x30`}, false},
+		{"ErrandBudgetBurns", "a fifth is given up", []string{settled + `, outcome="failed", reason="unavailable"} 0+1x30`,
+			settled + `, outcome="succeeded", reason=""} 0+4x30`}, true},
+		{"ErrandBudgetBurns", "a tenth is uncertain, for long", []string{settled + `, outcome="uncertain", reason="no_answer"} 0+1x30`,
+			settled + `, outcome="succeeded", reason=""} 0+9x30`}, true},
+		{"ErrandBudgetBurns", "a fifth was for five minutes", []string{settled + `, outcome="failed", reason="unavailable"} 0+1x5 5x25`,
+			settled + `, outcome="succeeded", reason=""} 0+4x30`}, false},
+		{"ErrandBudgetBurns", "the publishers' faults, and refusals", []string{settled + `, outcome="failed", reason="invalid_request"} 0+5x30`,
+			settled + `, outcome="failed", reason="refused"} 0+5x30`}, false},
+		{"ErrandBudgetBurns", "one in a hundred", []string{settled + `, outcome="uncertain", reason="no_answer"} 0+1x30`,
+			settled + `, outcome="succeeded", reason=""} 0+99x30`}, false},
 		{"ErrandPanics", "the first one", []string{`errand_panics_total{` + mandate + enroll + `} 0x28 1 1`}, true},
 		{"ErrandPanics", "long ago", []string{`errand_panics_total{` + mandate + enroll + `} 3x30`}, false},
 		{"ErrandCallsOfUnknownFate", "a tenth", []string{calls + `, fate="unknown"} 0+1x30`, calls + `, fate="success"} 0+9x30`}, true},

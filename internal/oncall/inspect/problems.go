@@ -83,6 +83,7 @@ var AlertsAlone = map[string]string{
 	"ErrandStreamUnlimited":    "a new installation has no limits, by choice; what fills the disk is a problem when it does",
 	"ErrandNATSMemory":         "it is the kubelet's metric",
 	"ErrandFailed":             "single failures are no problem; status counts them",
+	"ErrandBudgetBurns":        "it is about hours and days; failing and uncertain say what is wrong now",
 	"ErrandPanics":             "each process counts them for itself; the request fails, and status counts that",
 	"ErrandCallsOfUnknownFate": "each process counts its calls; a hold or uncertain requests follow",
 	"ErrandCallsTurnedAway":    "each process counts its calls; a hold or a backlog follows",
