@@ -8,11 +8,14 @@ import (
 	"errand/pkg/messages"
 )
 
-type cancel struct {
+// oneRequest is the request that a command acts on.
+type oneRequest struct {
 	acting
 	Operation string `name:"op" placeholder:"OPERATION" help:"Its operation, if several have the id: enroll, transactions, send, account."`
 	ID        string `arg:"" name:"id" help:"The request id."`
 }
+
+type cancel struct{ oneRequest }
 
 func (*cancel) Help() string {
 	return `Ends a request as failed with the reason cancelled, if it waits in its queue or is deferred and no call had
@@ -29,6 +32,32 @@ Examples:
 }
 
 func (k *cancel) Run(ctx context.Context, c console) error {
+	return k.act(ctx, "cancel", "is cancelled", c, act.Requests.Cancel)
+}
+
+// retryNow is the command retry.
+type retryNow struct{ oneRequest }
+
+func (*retryNow) Help() string {
+	return `Runs a deferred request now instead of at its time (errand show says when that is): its wait is ended, and its
+message is published once more. No call is made twice for it: one of unknown fate is looked up first, as always. If it
+meets the same fault it is deferred again, at first for a short time.
+
+It is refused where it would change nothing: if the request is not deferred, if its operation is held or its queue is
+paused, and for a request that was published without an id.
+
+Examples:
+
+    errand retry enroll-signup-4711 --why 'the bank says that it is back'`
+}
+
+func (k *retryNow) Run(ctx context.Context, c console) error {
+	return k.act(ctx, "retry", "runs now", c, act.Requests.Retry)
+}
+
+func (k *oneRequest) act(ctx context.Context, name, says string, c console,
+	do func(r act.Requests, ctx context.Context, op messages.Operation, id, why string) (messages.Operation, error),
+) error {
 	if !messages.IsID(k.ID) {
 		return invalid("ID", "must be a request id: up to 64 letters, digits, - and _, got %q", k.ID)
 	}
@@ -40,10 +69,10 @@ func (k *cancel) Run(ctx context.Context, c console) error {
 		}
 		op = named[0]
 	}
-	return k.do(ctx, "cancel", c, func(person act.Person) error {
-		op, err := person.Requests().Cancel(ctx, op, k.ID, k.Why)
+	return k.do(ctx, name, c, func(person act.Person) error {
+		op, err := do(person.Requests(), ctx, op, k.ID, k.Why)
 		if err == nil {
-			fmt.Fprintf(c.out, "%s  %s is cancelled\n", op, k.ID)
+			fmt.Fprintf(c.out, "%s  %s %s\n", op, k.ID, says)
 		}
 		return err
 	})

@@ -37,6 +37,7 @@ type cli struct {
 	Find      find      `cmd:"" help:"Find requests by id, order number, address, or a payer's id, name or phone."`
 	Stuck     stuck     `cmd:"" help:"Show requests without an outcome, and why they wait."`
 	Dead      dead      `cmd:"" help:"Show dead letters, and run their requests again."`
+	Retry     retryNow  `cmd:"" help:"Run a deferred request now."`
 	Cancel    cancel    `cmd:"" help:"End a request before any call is made."`
 	Pause     pause     `cmd:"" help:"Stop deliveries from the queue of an operation for a while."`
 	Resume    resume    `cmd:"" help:"End a pause early."`

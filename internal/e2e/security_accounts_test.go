@@ -84,7 +84,7 @@ func TestNobodyButTheProgramsCanChangeOrReadWhatIsNotNamedForThem(t *testing.T) 
 
 // mayWrite are the subjects that those may write to who act; what else of their streams changes is found by subject.
 var mayWrite = map[string]*regexp.Regexp{
-	"olga":        regexp.MustCompile(`^(audit\.\w+\.olga\.\w+|\w+\.\w+\.(reopened|failed)\.\w+)$`),
+	"olga":        regexp.MustCompile(`^(audit\.\w+\.olga\.\w+|\w+\.\w+\.(reopened|failed|deferred)\.\w+|mail\.batch\.deferred\.\w+\.\w+)$`),
 	"console-act": regexp.MustCompile(`^(audit\.\w+\.\w+\.\w+|\w+\.\w+\.(reopened|failed)\.\w+)$`),
 	// Of any request, but nothing else of it.
 	"callback-receiver": regexp.MustCompile(`^mandate\.callback\.received\.\w+$`),

@@ -191,7 +191,7 @@ func TestAPersonWhoActsMayWriteTheirActsAndNothingElse(t *testing.T) {
 	console, _ := connectAs(t, n.URL, "console-act")
 	for subject, may := range map[string]bool{
 		"audit.redrive.olga.r1": true, "audit.redrive.ann.r1": false, "audit.redrive.olga": false,
-		"mandate.enroll.reopened.r1": true, "mail.send.failed.r1": true, "mandate.enroll.requested": true,
+		"mandate.enroll.reopened.r1": true, "mail.send.failed.r1": true, "mail.batch.deferred.r1.1": true, "mandate.enroll.requested": true,
 		"mandate.enroll.succeeded.r1": false, "mandate.enroll.started.r1": false, "mail.send.resolved.r1": false,
 		"mail.batch.accepted.r1.1": false, "mail.log.sent.r1.1": false, "dead.mail.send.requested": false,
 		"$JS.API.CONSUMER.PAUSE.MANDATE_REQUESTS.mandate-enroll": true, "$JS.API.CONSUMER.PAUSE.MAIL_EVENTS.service": false,

@@ -5,6 +5,7 @@
 //
 //	audit.go, read.go    the records, stored and read
 //	redrive.go, plan.go  dead letters run again; what is known of each, batches.go: of a message
+//	retry.go             a deferred request, run now
 //	cancel.go, pause.go  requests that are withdrawn; queues that give out nothing
 //	erase_person.go      what is stored of a person; erase_plan.go: of a request; erase_request.go removes it
 package act
@@ -34,6 +35,7 @@ type Verb string
 const (
 	Redrive Verb = "redrive" // have a request that ended run again
 	Discard Verb = "discard" // leave a dead letter as it is: nobody needs to look at it
+	Retry   Verb = "retry"   // have a deferred request run now
 	Cancel  Verb = "cancel"  // end a request before any call was made
 	Pause   Verb = "pause"   // have a queue give out nothing for a while
 	Resume  Verb = "resume"  // end a pause
@@ -42,7 +44,7 @@ const (
 )
 
 // Verbs are all that there are.
-var Verbs = []Verb{Redrive, Discard, Cancel, Pause, Resume, Erase, Reveal}
+var Verbs = []Verb{Redrive, Discard, Retry, Cancel, Pause, Resume, Erase, Reveal}
 
 // Act is what a person is about to do. It holds no personal data: it stays for 400 days, and nobody can remove it.
 type Act struct {

@@ -39,35 +39,47 @@ func (r Requests) Cancel(ctx context.Context, op messages.Operation, id, why str
 }
 
 func (r Requests) cancellable(ctx context.Context, op messages.Operation, id string) (found cancelling, err error) {
-	if !messages.IsID(id) {
-		return found, fmt.Errorf("%w: %q is not a valid request id", ErrNothingDone, id)
+	err = onlyOne(op, id, func(op messages.Operation) error {
+		c, err := r.cancellableOf(ctx, op, id)
+		if err == nil {
+			found = c
+		}
+		return err
+	})
+	if errors.Is(err, errUnseen) {
+		err = refuse("%s was never seen: no queue has it, and no event of it is kept. To cancel it now would block the id", id)
 	}
-	why := fmt.Errorf("%w: %s was never seen: no queue has it, and no event of it is kept. To cancel it now would block the id",
-		ErrNothingDone, id)
-	n := 0
+	return found, err
+}
+
+// onlyOne looks for the one operation whose request of an id can be acted on: the one named, or any. Errors: errUnseen, ErrNothingDone
+// with what is in the way, or look's.
+func onlyOne(op messages.Operation, id string, look func(messages.Operation) error) error {
+	if !messages.IsID(id) {
+		return refuse("%q is not a valid request id", id)
+	}
+	why, n := errUnseen, 0
 	for _, of := range inspect.Operations {
 		if op != "" && op != of {
 			continue
 		}
-		c, err := r.cancellableOf(ctx, of, id)
-		switch {
+		switch err := look(of); {
+		case err == nil:
+			n++
 		case errors.Is(err, errUnseen):
 		case errors.Is(err, ErrNothingDone):
 			why = err
-		case err != nil:
-			return found, err
 		default:
-			found = c
-			n++
+			return err
 		}
 	}
 	switch n {
 	case 0:
-		return found, why
+		return why
 	case 1:
-		return found, nil
+		return nil
 	}
-	return found, fmt.Errorf("%w: requests of several operations have the id %s: say which (--op)", ErrNothingDone, id)
+	return refuse("requests of several operations have the id %s: say which (--op)", id)
 }
 
 var errUnseen = fmt.Errorf("%w: never seen", ErrNothingDone)

@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -26,11 +27,8 @@ func why(o *Open, q Queue, programs []bus.ProgramStatus, now time.Time) string {
 	if q.Stranded > 0 && o.Place == 0 && (o.Next == nil || now.After(o.Next.Time)) {
 		return "its queue has forgotten it: errand provision --repair"
 	}
-	if q.PausedUntil != nil {
-		return "its queue is paused" + q.Pause.String()
-	}
-	if by, held := bus.HoldOf(programs, o.Operation); by != "" {
-		return "held: " + held.Why
+	if why := stopped(q, programs); why != "" {
+		return why
 	}
 	if o.State == messages.Deferred {
 		return because(o.facts)
@@ -49,6 +47,27 @@ func why(o *Open, q Queue, programs []bus.ProgramStatus, now time.Time) string {
 		return reopenedBy(o.facts) + ", to be run again"
 	}
 	return "a program had it and stored nothing yet"
+}
+
+// stopped is why nothing of a queue is begun, "" if something is.
+func stopped(q Queue, programs []bus.ProgramStatus) string {
+	if q.PausedUntil != nil {
+		return "its queue is paused" + q.Pause.String()
+	}
+	if by, held := bus.HoldOf(programs, q.Operation); by != "" {
+		return "held: " + held.Why
+	}
+	return ""
+}
+
+// Stopped is why no request of an operation is begun now, "" if some are: NATS does not store, a pause, a hold.
+func (r Reader) Stopped(ctx context.Context, op messages.Operation, now time.Time) (string, error) {
+	programs, err := bus.AskStatus(ctx, r.Conn)
+	if err != nil {
+		return "", err
+	}
+	q, err := r.Queue(ctx, op, now)
+	return cmp.Or(bus.NotStored(programs, op), stopped(q, programs)), err
 }
 
 func reopenedBy(f messages.Facts) string {

@@ -1,0 +1,150 @@
+package act
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"errand/internal/bus"
+	"errand/internal/history"
+	"errand/internal/oncall/inspect"
+	"errand/pkg/messages"
+)
+
+// retrying is a deferred request.
+type retrying struct {
+	op   messages.Operation
+	last history.Entry
+	m    *nats.Msg // its message, as it is published once more
+	says string
+}
+
+// Retry has a deferred request run now: its wait is ended by an event, and its message is published once more, since NATS delivers the
+// one that waits at its own time, when it is a repeat. A call of unknown fate behind it is looked up as ever. It is refused where that
+// would change nothing: nothing is deferred, or its operation is paused or held. Errors: as for Cancel.
+func (r Requests) Retry(ctx context.Context, op messages.Operation, id, why string) (messages.Operation, error) {
+	var found retrying
+	err := onlyOne(op, id, func(op messages.Operation) (err error) {
+		one, err := r.retriable(ctx, op, id)
+		if err == nil {
+			found = one
+		}
+		return err
+	})
+	if errors.Is(err, errUnseen) {
+		err = refuse("no event of %s is kept: it is not deferred", id)
+	}
+	if err != nil {
+		return op, err
+	}
+	_, err = r.Do(ctx, Act{Verb: Retry, Operation: found.op, Target: id, Why: why, Plan: found.says}, func(ctx context.Context) (string, error) {
+		if err := r.endWait(ctx, found.op, id, found.last); err != nil {
+			return "", err
+		}
+		if err := r.endBatches(ctx, found.op, id); err != nil {
+			return "", err
+		}
+		duplicate, err := r.keep(ctx, found.m, found.m.Header.Get(nats.MsgIdHdr))
+		if err == nil && duplicate {
+			err = errors.New("NATS takes it for a repeat, since it was published within the last two minutes: say it again then")
+		}
+		return "published again", err
+	})
+	return found.op, err
+}
+
+func (r Requests) retriable(ctx context.Context, op messages.Operation, id string) (found retrying, err error) {
+	last, err := r.Log.Leader(ctx, op, op.Filter(id))
+	if err != nil || last.Sequence == 0 {
+		return found, errors.Join(err, errUnseen)
+	}
+	if state := messages.StateOf(last.Subject); state != messages.Deferred {
+		return found, refuse("%s is %s, and not deferred", id, state)
+	}
+	if stopped, err := r.Reader.Stopped(ctx, op, time.Now()); err != nil || stopped != "" {
+		return found, errors.Join(err, refuse("%s would not be begun: %s", id, stopped))
+	}
+	waiting, err := r.Queues.Waiting(ctx, op, id)
+	if _, long := errors.AsType[*inspect.SkippedError](err); err != nil && !long {
+		return found, err
+	}
+	f, _ := messages.ReadFacts(last.Body) // what cannot be read is not stored over
+	i := slices.IndexFunc(waiting, func(m bus.Message) bool { return f.Fingerprint == "" || fingerprintOf(op, m.Data) == f.Fingerprint })
+	if i < 0 {
+		return found, refuse("its queue does not have %s, or is too long to be searched", id)
+	}
+	of := waiting[i]
+	m := &nats.Msg{Subject: op.Requested(), Data: of.Data, Header: nats.Header{}}
+	for name, values := range of.Header {
+		m.Header[name] = values
+	}
+	named, _ := messages.Check(op, of.Data) // it could be read when it was deferred
+	switch {
+	case named.RequestID == id, m.Header.Get(bus.HeaderReopened) != "":
+		m.Header.Set(nats.MsgIdHdr, "retry."+string(op)+"."+id+"."+strconv.FormatUint(last.Sequence, 10))
+	case m.Header.Get(nats.MsgIdHdr) != id:
+		return found, refuse("%s was published without an id: only its own message may run it, at its time", id)
+	}
+	return retrying{op, last, m, "deferred until " + at(f.NotBefore.Time) + " (" + string(f.Reason) + "); run it now"}, nil
+}
+
+// endBatches ends the waits of a message's batches.
+func (r Requests) endBatches(ctx context.Context, op messages.Operation, id string) error {
+	if op != messages.Send {
+		return nil
+	}
+	var ids []string
+	err := bus.EachOf(ctx, r.Conn, bus.MailEvents, messages.Batch.Subject(messages.Deferred, id+".*"), func(m bus.Message) bool {
+		s := messages.ParseSubject(m.Subject)
+		ids = append(ids, messages.BatchID(s.ID, s.Batch))
+		return true
+	})
+	for _, batch := range ids {
+		if err != nil {
+			break
+		}
+		var last history.Entry
+		last, err = r.Log.Leader(ctx, messages.Batch, messages.Batch.Filter(batch))
+		if err == nil && messages.StateOf(last.Subject) == messages.Deferred {
+			err = r.endWait(ctx, messages.Batch, batch, last)
+		}
+	}
+	return err
+}
+
+// endWait stores over a deferred event the same one, of which the wait is over. All that it says of earlier calls stays.
+func (r Requests) endWait(ctx context.Context, op messages.Operation, id string, last history.Entry) error {
+	f, err := messages.ReadFacts(last.Body)
+	if err != nil || !f.NotBefore.After(time.Now()) { // nothing is stored over what cannot be read
+		return err
+	}
+	var body messages.Body
+	now := messages.Time{Time: time.Now()}
+	if op == messages.Batch {
+		b := &messages.BatchBody{}
+		err, body = messages.DecodeEvent(last.Body, b), b
+		b.NotBefore = &now
+	} else {
+		b := &messages.DeferredBody{}
+		err, body = messages.DecodeEvent(last.Body, b), b
+		b.NotBefore = now
+	}
+	if err != nil {
+		return err
+	}
+	h := &history.History{Log: r.Log, Operation: op, ID: id}
+	if _, err = h.Read(ctx); h.Sequence() != last.Sequence {
+		return errMeanwhile
+	}
+	if later := new(history.RetryLaterError); err != nil && !errors.As(err, &later) {
+		return err
+	}
+	if err = h.Store(ctx, messages.Deferred, body); errors.Is(err, history.ErrFenced) {
+		return errMeanwhile
+	}
+	return err
+}

@@ -1,0 +1,107 @@
+package act_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"errand/internal/bus"
+	"errand/internal/history"
+	"errand/internal/oncall/act"
+	"errand/pkg/messages"
+)
+
+// deferred puts a request into its queue and stores that it waits for an hour.
+func (d deadLetters) deferred(op messages.Operation, id, contents string, headers ...string) {
+	d.t.Helper()
+	d.put(op.Requested(), contents, headers...)
+	d.put(op.Subject(messages.Deferred, id), d.wait(fmt.Sprintf(`"attempt":3,"fingerprint":%q`, printOf(d.t, op, contents))))
+}
+
+func (d deadLetters) wait(fields string) string {
+	return fmt.Sprintf(`{"reason":"no_answer","message":"m","http_status":500,"held_count":2,"after_unknown":true,"not_before":%q,%s}`,
+		time.Now().Add(time.Hour).UTC().Format(time.RFC3339), fields)
+}
+
+func withID(id, contents string) string { return fmt.Sprintf(`{"request_id":%q,`, id) + contents[1:] }
+
+func (d deadLetters) read(op messages.Operation, id string) (history.Prior, error) {
+	h := &history.History{Log: d.Log, Operation: op, ID: id}
+	return h.Read(d.t.Context())
+}
+
+func TestARetriedRequestBeginsNowAndKeepsWhatIsKnownOfIt(t *testing.T) {
+	d := newDeadLetters(t)
+	d.deferred(messages.Enroll, "r1", withID("r1", enrollment("DD1")))
+	if op, err := d.Retry(t.Context(), "", "r1", "it is back"); op != messages.Enroll || err != nil {
+		t.Fatal(op, err)
+	}
+	p, err := d.read(messages.Enroll, "r1")
+	if err != nil || p.State != messages.Deferred || p.Reason != messages.ReasonNoAnswer || p.Attempt != 3 || p.HeldCount != 2 ||
+		!p.AfterUnknown || p.Waited() > time.Second {
+		t.Errorf("read as %+v, %v", p, err)
+	}
+	if got := d.queued(bus.MandateRequests); len(got) != 2 || string(got[0].Data) != string(got[1].Data) {
+		t.Errorf("its queue has %d messages, want two that are the same", len(got))
+	}
+	want := "retry ann@example.com r1: it is back, done published again"
+	if got := acts(t, d.Person, act.Query{}); len(got) != 1 || strings.TrimSpace(got[0]) != want {
+		t.Errorf("recorded %q, want %q", got, want)
+	}
+	if _, err := d.Retry(t.Context(), "", "r1", "again"); err != nil { // over a wait that is over nothing is stored
+		t.Error(err)
+	}
+}
+
+func TestTheBatchesOfARetriedMessageBeginNow(t *testing.T) {
+	d := newDeadLetters(t)
+	d.deferred(messages.Send, "m1", withID("m1", mail))
+	d.put("mail.batch.deferred.m1.1", d.wait(`"batch":1,"count":2`))
+	d.put("mail.batch.deferred.m1.2", d.wait(`"batch":2,"count":2`))
+	accepted := d.put("mail.batch.accepted.m1.2", `{"batch":2,"count":2}`)
+	if _, err := d.Retry(t.Context(), messages.Send, "m1", "it is back"); err != nil {
+		t.Fatal(err)
+	}
+	if p, err := d.read(messages.Batch, "m1.1"); err != nil || p.State != messages.Deferred || !p.AfterUnknown {
+		t.Errorf("the first batch is read as %+v, %v", p, err)
+	}
+	_, err := d.read(messages.Batch, "m1.2")
+	if done, ok := errors.AsType[*history.AlreadyDoneError](err); !ok || done.Sequence != accepted {
+		t.Errorf("the second batch, which was accepted: %v", err)
+	}
+}
+
+func TestARetryThatWouldChangeNothingIsRefused(t *testing.T) {
+	d := newDeadLetters(t)
+	d.deferred(messages.Enroll, "paused", withID("paused", enrollment("DD1")))
+	d.deferred(messages.Send, "MAIL_REQUESTS-1", mail)
+	d.deferred(messages.Send, "header", strings.Replace(mail, "a@", "c@", 1), "Nats-Msg-Id", "header")
+	d.put("mail.send.deferred.gone", d.wait(`"fingerprint":"f"`))
+	d.put("mail.send.started.runs", `{"fingerprint":"f"}`)
+	if _, err := d.Pause(t.Context(), messages.Enroll, time.Hour, "moved"); err != nil {
+		t.Fatal(err)
+	}
+	for id, want := range map[string]string{
+		"nobody": "no event of nobody is kept", "runs": "runs is started, and not deferred", "gone": "its queue does not have gone",
+		"MAIL_REQUESTS-1": "was published without an id", "paused": "paused would not be begun: its queue is paused by ann@example.com: moved",
+		"not an id": "is not a valid request id",
+	} {
+		_, err := d.Retry(t.Context(), "", id, "why")
+		if !errors.Is(err, act.ErrNothingDone) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", id, err, want)
+		}
+	}
+	if _, err := d.Retry(t.Context(), "", "header", "why"); err == nil || !strings.Contains(err.Error(), "takes it for a repeat") {
+		t.Errorf("within the duplicate window: %v", err)
+	}
+	held := bus.ProgramStatus{Program: "mail-consumer", Holds: []bus.Hold{{Operation: messages.Send, Why: "it answers 503"}}}
+	if err := bus.AnswerStatus(d.Conn, "mail-consumer", func() bus.ProgramStatus { return held }); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Retry(t.Context(), "", "header", "why"); !errors.Is(err, act.ErrNothingDone) ||
+		!strings.Contains(err.Error(), "held: it answers 503") {
+		t.Errorf("while it is held: %v", err)
+	}
+}
