@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -161,11 +162,21 @@ func (in *installation) keepsSaying(p *process, within, while time.Duration, wor
 func (in *installation) showsFull(p *process, stream string) {
 	in.t.Helper()
 	in.keepsSaying(p, time.Minute, 6*time.Second, "NATS does not store in "+stream, "maximum bytes exceeded")
-	stuck, err := inspect.Reader{Conn: in.js.Conn(), JS: in.js}.Stuck(in.t.Context(), time.Now(), 100, time.Now())
+	reader, why := inspect.Reader{Conn: in.js.Conn(), JS: in.js}, "NATS does not store in "+stream
+	stuck, err := reader.Stuck(in.t.Context(), time.Now(), 100, time.Now())
 	must(in.t, err)
 	for _, o := range stuck.Requests {
-		errorIf(in.t, !strings.HasPrefix(o.Why, "NATS does not store in "+stream), "while %s is full, %s waits: %s", stream, o.RequestID, o.Why)
+		errorIf(in.t, !strings.HasPrefix(o.Why, why), "while %s is full, %s waits: %s", stream, o.RequestID, o.Why)
+		stories, err := reader.Stories(in.t.Context(), o.RequestID, time.Now())
+		must(in.t, err)
+		errorIf(in.t, !strings.Contains(stories[0].Says, why), "while %s is full, %s is shown as %s", stream, o.RequestID, stories[0].Says)
 	}
+	status, err := reader.Status(in.t.Context(), time.Now())
+	must(in.t, err)
+	named := slices.ContainsFunc(status.Problems, func(p inspect.Problem) bool {
+		return p.Kind == "nobody_ready" && strings.Contains(p.What, why)
+	})
+	errorIf(in.t, !named, "while %s is full, the problems are %+v", stream, status.Problems)
 	_, metrics := p.get("/metrics")
 	all := strconv.FormatFloat(float64(in.stream(stream).CachedInfo().State.Bytes), 'g', -1, 64)
 	for name, value := range map[string]string{"errand_stream_fault": "1", "errand_stream_bytes": all, "errand_stream_max_bytes": all} {
