@@ -109,12 +109,10 @@ func (s selection) query(now time.Time) (inspect.Query, error) {
 	return q, nil
 }
 
-func texts[T ~string](list []T) []string {
+func joined[T ~string](list []T) string {
 	names := make([]string, len(list))
 	for i, name := range list {
 		names[i] = string(name)
 	}
-	return names
+	return strings.Join(names, ", ")
 }
-
-func joined[T ~string](list []T) string { return strings.Join(texts(list), ", ") }

@@ -43,8 +43,6 @@ type cli struct {
 	Resume    resume    `cmd:"" help:"End a pause early."`
 	Erase     erase     `cmd:"" help:"Show, and remove, what is stored about a payer or a recipient."`
 	Audit     audit     `cmd:"" help:"Show who did what to requests and queues, and why."`
-
-	Completion completion `cmd:"" help:"Complete command lines in bash, zsh or fish."`
 }
 
 // AfterApply gives commands the process's terminal. Tests give them another.

@@ -4,9 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -216,9 +214,6 @@ func TestAContextOfTheNATSToolIsUsed(t *testing.T) {
 	misconfigured(t, "NATS_JS_DOMAIN and NATS_JS_PREFIX: give one of them", "list", "--context", "twice")
 	misconfigured(t, "cannot be read", "list", "--context", "broken")
 	misconfigured(t, "is not a valid name", "list", "--context", "../prod")
-	if out := errand(t, "", "completion", "words", "--", "list", "--context", ""); out != "broken\nother\nprod\ntwice\n" {
-		t.Errorf("completed: %q", out)
-	}
 }
 
 func TestEveryCommandThatReachesNATSTakesAContext(t *testing.T) {
@@ -242,66 +237,6 @@ func TestEveryCommandThatReachesNATSTakesAContext(t *testing.T) {
 	}
 	if found < 10 {
 		t.Errorf("%d commands reach NATS, want 10 or more", found)
-	}
-}
-
-func TestCommandLinesAreCompleted(t *testing.T) {
-	t.Parallel()
-	parser, err := kong.New(new(cli), kong.Name("errand"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range []struct {
-		line string
-		want []string // among the candidates
-	}{
-		{"", []string{"status", "show", "list", "dead", "publish"}},
-		{"dead ", []string{"list", "show", "redrive"}},
-		{"dead ls --", []string{"--since", "--reason", "--nats-url", "--output"}},
-		{"dead list --", []string{"--since", "--reason", "--nats-url", "--output"}},
-		{"list -o ", []string{"table", "json", "jsonl", "name"}},
-		{"list --output json --state ", []string{"queued", "failed", "accepted"}},
-		{"list --watch --reason ", []string{"refused"}},
-		{"list --op ", []string{"enroll", "send"}},
-		{"publish ", []string{"mandate.enroll.requested"}},
-		{"completion ", []string{"bash", "zsh", "fish"}},
-		{"audit --verb ", []string{"redrive", "pause"}},
-		{"pause ", []string{"enroll", "account"}},
-		{"resume --", []string{"--why", "--as", "--nats-url"}},
-	} {
-		words := strings.Split(c.line, " ")
-		var names []string
-		for _, candidate := range candidates(parser.Model.Node, words) {
-			name, _, _ := strings.Cut(candidate, "\t")
-			names = append(names, name)
-		}
-		for _, want := range c.want {
-			if !slices.Contains(names, want) {
-				t.Errorf("errand %s: %q is not among %q", c.line, want, names)
-			}
-		}
-	}
-	if got := candidates(parser.Model.Node, []string{"show", "x"}); len(got) != 0 {
-		t.Errorf("a request id is completed as %q", got)
-	}
-}
-
-func TestCompletionScriptsAreReadByTheirShells(t *testing.T) {
-	t.Parallel()
-	for shell, script := range scripts {
-		if out := errand(t, "", "completion", shell); out != script {
-			t.Errorf("%s: %q", shell, out)
-		}
-		path, err := exec.LookPath(shell)
-		if err != nil {
-			t.Logf("no %s here: its script was not read", shell)
-			continue
-		}
-		cmd := exec.CommandContext(t.Context(), path, "-n")
-		cmd.Stdin = strings.NewReader(script)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Errorf("%s -n: %v\n%s", shell, err, out)
-		}
 	}
 }
 

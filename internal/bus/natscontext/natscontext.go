@@ -58,7 +58,7 @@ func (a Options) Resolve() (bus.Connection, error) {
 	}
 	data, err := os.ReadFile(filepath.Join(dir, a.Context+".json"))
 	if errors.Is(err, fs.ErrNotExist) {
-		return invalid("there is no context %q in %s; there are: %s", a.Context, dir, strings.Join(Names(), ", "))
+		return invalid("there is no context %q in %s; there are: %s", a.Context, dir, strings.Join(names(), ", "))
 	}
 	var all map[string]any
 	var said settings
@@ -150,8 +150,8 @@ func contexts() (string, error) {
 	return filepath.Join(parent, "nats", "context"), nil
 }
 
-// Names are the names of all contexts.
-func Names() (names []string) {
+// names are the names of all contexts.
+func names() (names []string) {
 	dir, err := contexts()
 	if err != nil {
 		return nil

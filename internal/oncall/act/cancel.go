@@ -146,26 +146,30 @@ func (c *cancelling) over(ctx context.Context, log history.Log, last history.Ent
 
 // store ends the request over the event that it was looked at with.
 func (c *cancelling) store(ctx context.Context, log history.Log, by, why string) error {
-	h := &history.History{Log: log, Operation: c.op, ID: c.id}
-	if _, err := h.Read(ctx); err != nil {
-		if later := new(history.RetryLaterError); !errors.As(err, &later) {
-			if done := new(history.AlreadyDoneError); errors.As(err, &done) {
-				return errMeanwhile
-			}
-			return err
-		}
-	}
-	if h.Sequence() != c.last {
-		return errMeanwhile
-	}
 	message := "cancelled by " + by + ": " + why
 	var body messages.Body = &messages.FailedBody{Reason: messages.ReasonCancelled, Message: message,
 		OrderNumber: c.order, Fingerprint: c.fingerprint}
 	if c.op == messages.Send {
 		body = &messages.SendOutcome{Reason: messages.ReasonCancelled, Message: message, Fingerprint: c.fingerprint}
 	}
-	err := h.Store(ctx, messages.Failed, body)
-	if errors.Is(err, history.ErrFenced) {
+	return storeOver(ctx, log, c.op, c.id, c.last, messages.Failed, body)
+}
+
+// storeOver stores an event over the one that its request was looked at with, 0 for none. Errors: errMeanwhile if there is another
+// one now, or the log's.
+func storeOver(ctx context.Context, log history.Log, op messages.Operation, id string, last uint64, state messages.State,
+	body messages.Body,
+) error {
+	h := &history.History{Log: log, Operation: op, ID: id}
+	_, err := h.Read(ctx)
+	later, done := new(history.RetryLaterError), new(history.AlreadyDoneError)
+	switch {
+	case errors.As(err, &done), (err == nil || errors.As(err, &later)) && h.Sequence() != last:
+		return errMeanwhile
+	case err != nil && !errors.As(err, &later):
+		return err
+	}
+	if err = h.Store(ctx, state, body); errors.Is(err, history.ErrFenced) {
 		return errMeanwhile
 	}
 	return err

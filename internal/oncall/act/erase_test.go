@@ -434,7 +434,8 @@ func TestOfAMessageToSeveralOnlyOnesOwnIsErased(t *testing.T) {
 		"Payer at Example": {"typo rows=0 refused=it has 500 recipients: only the rows of this address are removed; name its id to erase all " +
 			"of it"},
 		payer: {"gone rows=2 refused=its history is gone: only the rows of this address are removed; name its id to erase all of it",
-			"sold rows=2 refused=", "unread rows=2 refused=it has 2 recipients: only the rows of this address are removed; name its id to erase all of it"},
+			"sold rows=2 refused=",
+			"unread rows=2 refused=it has 2 recipients: only the rows of this address are removed; name its id to erase all of it"},
 		"typo": {"typo rows=0 refused="},
 	} {
 		found, err := act.TracesOf(t.Context(), r, word, nil, time.Now().Add(30*24*time.Hour))

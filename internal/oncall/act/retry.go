@@ -41,7 +41,8 @@ func (r Requests) Retry(ctx context.Context, op messages.Operation, id, why stri
 	if err != nil {
 		return op, err
 	}
-	_, err = r.Do(ctx, Act{Verb: Retry, Operation: found.op, Target: id, Why: why, Plan: found.says}, func(ctx context.Context) (string, error) {
+	a := Act{Verb: Retry, Operation: found.op, Target: id, Why: why, Plan: found.says}
+	_, err = r.Do(ctx, a, func(ctx context.Context) (string, error) {
 		if err := r.endWait(ctx, found.op, id, found.last); err != nil {
 			return "", err
 		}
@@ -136,15 +137,5 @@ func (r Requests) endWait(ctx context.Context, op messages.Operation, id string,
 	if err != nil {
 		return err
 	}
-	h := &history.History{Log: r.Log, Operation: op, ID: id}
-	if _, err = h.Read(ctx); h.Sequence() != last.Sequence {
-		return errMeanwhile
-	}
-	if later := new(history.RetryLaterError); err != nil && !errors.As(err, &later) {
-		return err
-	}
-	if err = h.Store(ctx, messages.Deferred, body); errors.Is(err, history.ErrFenced) {
-		return errMeanwhile
-	}
-	return err
+	return storeOver(ctx, r.Log, op, id, last.Sequence, messages.Deferred, body)
 }
