@@ -41,7 +41,7 @@ func (p *Publisher) StoreDeadLetter(ctx context.Context, r *Request, why DeadLet
 	d := letter(r, why)
 	_, err := p.Publish(ctx, d)
 	if tooLarge(err) { // the limit was lowered since the message came: better without its headers than never
-		for name := range own(r.Header) {
+		for name := range OwnHeaders(r.Header) {
 			delete(d.Header, name)
 		}
 		_, err = p.Publish(ctx, d)
@@ -53,7 +53,7 @@ func (p *Publisher) StoreDeadLetter(ctx context.Context, r *Request, why DeadLet
 }
 
 func letter(r *Request, why DeadLetter) *nats.Msg {
-	d := &nats.Msg{Subject: "dead." + r.Subject, Data: r.Data, Header: own(r.Header)}
+	d := &nats.Msg{Subject: "dead." + r.Subject, Data: r.Data, Header: OwnHeaders(r.Header)}
 	set := func(name, value string) {
 		if value != "" {
 			d.Header[name] = []string{messages.Cut(value)}
@@ -79,9 +79,9 @@ func DeadLetterID(op messages.Operation, request string, final uint64) string {
 // maxOwn is how many bytes of the message's headers a dead letter keeps: of the 64 KiB at most, errand's take some.
 const maxOwn = 56 << 10
 
-// own are the headers of a message that its dead letter keeps. Those that a client should not have written are left out:
+// OwnHeaders are the headers of a message that are kept where it is stored again. Those that a client should not have written are left out:
 // nats.go would refuse them, and a dead letter that is never stored would block the queue.
-func own(all nats.Header) nats.Header {
+func OwnHeaders(all nats.Header) nats.Header {
 	kept, size := nats.Header{}, 0
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		l := strings.ToLower(name)

@@ -25,11 +25,11 @@ func (p Person) Pause(ctx context.Context, op messages.Operation, how time.Durat
 	if err != nil {
 		return until, err
 	}
+	if end.After(until) { // somebody has a reason for it, which stays the last that is recorded
+		return until, refuse("%s is %s, which is longer; to shorten it, resume the queue first", op, now)
+	}
 	pause := Act{Verb: Pause, Operation: op, Target: q.Name, Why: why, Plan: now + "; pause it until " + at(until)}
 	_, err = p.Do(ctx, pause, func(ctx context.Context) (string, error) {
-		if end.After(until) { // somebody has a reason for it
-			return "", fmt.Errorf("%w: %s is %s, which is longer; to shorten it, resume the queue first", ErrNothingDone, op, now)
-		}
 		answer, err := p.JS.PauseConsumer(ctx, q.Stream, q.Name, until)
 		if err != nil {
 			return "", fmt.Errorf("nats: pause %s: %w", q.Name, err)

@@ -10,6 +10,7 @@ import (
 
 	"errand/internal/bus"
 	"errand/internal/oncall/act"
+	"errand/internal/oncall/inspect"
 	"errand/pkg/messages"
 )
 
@@ -37,8 +38,13 @@ func TestAPausedQueueGivesNothingOutUntilItIsResumed(t *testing.T) {
 			t.Fatalf("paused %v for %v, %v, want an hour", paused(), left, err)
 		}
 	}
-	if _, err := p.Pause(t.Context(), messages.Enroll, time.Minute, "mine is short"); !errors.Is(err, act.ErrNothingDone) {
+	ben := as(t, p.Conn, "ben@example.com")
+	if _, err := ben.Pause(t.Context(), messages.Enroll, time.Minute, "mine is short"); !errors.Is(err, act.ErrNothingDone) {
 		t.Errorf("shortened another's pause: %v, want %v", err, act.ErrNothingDone)
+	}
+	of, err := inspect.Reader{Conn: p.Conn, JS: p.JS}.Queue(t.Context(), messages.Enroll, time.Now())
+	if want := (inspect.Pause{Actor: "ann@example.com", Why: "moved"}); err != nil || of.Pause == nil || *of.Pause != want {
+		t.Errorf("it is paused%v, %v, want%v", of.Pause, err, &want)
 	}
 	if _, err := p.JS.Publish(t.Context(), bus.EnrollQueue.Filter, []byte("{}")); err != nil {
 		t.Fatal(err)
@@ -50,8 +56,7 @@ func TestAPausedQueueGivesNothingOutUntilItIsResumed(t *testing.T) {
 		t.Fatalf("after it was resumed: paused %v, %v", paused(), err)
 	}
 	want := []string{"resume ann@example.com mandate-enroll: back, done resumed",
-		"pause ann@example.com mandate-enroll: mine is short, not_done", "pause ann@example.com mandate-enroll: moved, done",
-		"pause ann@example.com mandate-enroll: moved, done",
+		"pause ann@example.com mandate-enroll: moved, done", "pause ann@example.com mandate-enroll: moved, done",
 		"resume ann@example.com mandate-enroll: a mistake, not_done nothing was done: mandate.enroll is not paused"}
 	var got []string
 	entries, err := act.Acts(t.Context(), p.Conn, act.Query{Target: "mandate-enroll"})

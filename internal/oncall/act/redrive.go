@@ -188,7 +188,7 @@ func (r Requests) redrive(ctx context.Context, item Item, c Consent) Redriven {
 	item, err := item.consented(c)
 	var m *nats.Msg
 	if err == nil {
-		m, err = r.message(ctx, item)
+		m, err = r.message(ctx, item.Operation, item.RequestID, item.letter.Event.Message)
 	}
 	if err != nil {
 		done.Message = err.Error()
@@ -262,23 +262,17 @@ func reopen(ctx context.Context, log history.Log, item Item, by, why string) (ui
 	return 0, errMeanwhile
 }
 
-// message is the dead letter's, as it is published again.
-func (r Requests) message(ctx context.Context, item Item) (*nats.Msg, error) {
-	of := item.letter.Event.Message
-	m := &nats.Msg{Subject: item.Operation.Requested(), Data: of.Data, Header: nats.Header{}}
-	for name, values := range of.Header {
-		if l := strings.ToLower(name); !strings.HasPrefix(l, "nats-") && !strings.HasPrefix(l, "errand-") {
-			m.Header[name] = values
-		}
-	}
-	m.Header[bus.HeaderRequestID] = []string{item.RequestID}
-	limit, err := r.Queues.MaxSize(ctx, item.Operation)
+// message is a request's message as it is published again.
+func (r Requests) message(ctx context.Context, op messages.Operation, id string, of bus.Message) (*nats.Msg, error) {
+	m := &nats.Msg{Subject: op.Requested(), Data: of.Data, Header: bus.OwnHeaders(of.Header)}
+	m.Header[bus.HeaderRequestID] = []string{id}
+	limit, err := r.Queues.MaxSize(ctx, op)
 	if err != nil {
 		return nil, fmt.Errorf("%w: the queue cannot be asked for: %w", ErrNothingDone, err)
 	}
 	const more = 256 // for the headers that are still to come
 	if limit > 0 && m.Size()+more > limit {
-		m.Header = nats.Header{bus.HeaderRequestID: {item.RequestID}}
+		m.Header = nats.Header{bus.HeaderRequestID: {id}}
 	}
 	if limit > 0 && m.Size()+more > limit {
 		return nil, fmt.Errorf("%w: it is too large for its queue", ErrNothingDone)

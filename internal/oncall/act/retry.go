@@ -60,14 +60,21 @@ func (r Requests) Retry(ctx context.Context, op messages.Operation, id, why stri
 
 func (r Requests) retriable(ctx context.Context, op messages.Operation, id string) (found retrying, err error) {
 	last, err := r.Log.Leader(ctx, op, op.Filter(id))
-	if err != nil || last.Sequence == 0 {
-		return found, errors.Join(err, errUnseen)
+	if err == nil && last.Sequence == 0 {
+		err = errUnseen
+	}
+	if err != nil {
+		return found, err
 	}
 	if state := messages.StateOf(last.Subject); state != messages.Deferred {
 		return found, refuse("%s is %s, and not deferred", id, state)
 	}
-	if stopped, err := r.Reader.Stopped(ctx, op, time.Now()); err != nil || stopped != "" {
-		return found, errors.Join(err, refuse("%s would not be begun: %s", id, stopped))
+	stopped, err := r.Reader.Stopped(ctx, op, time.Now())
+	if err == nil && stopped != "" {
+		err = refuse("%s would not be begun: %s", id, stopped)
+	}
+	if err != nil {
+		return found, err
 	}
 	waiting, err := r.Queues.Waiting(ctx, op, id)
 	if _, long := errors.AsType[*inspect.SkippedError](err); err != nil && !long {
@@ -79,9 +86,13 @@ func (r Requests) retriable(ctx context.Context, op messages.Operation, id strin
 		return found, refuse("its queue does not have %s, or is too long to be searched", id)
 	}
 	of := waiting[i]
-	m := &nats.Msg{Subject: op.Requested(), Data: of.Data, Header: nats.Header{}}
-	for name, values := range of.Header {
-		m.Header[name] = values
+	m, err := r.message(ctx, op, id, of)
+	if err != nil {
+		return found, err
+	}
+	m.Header.Set(nats.MsgIdHdr, of.Header.Get(nats.MsgIdHdr))
+	if reopened := of.Header.Get(bus.HeaderReopened); reopened != "" {
+		m.Header.Set(bus.HeaderReopened, reopened)
 	}
 	named, _ := messages.Check(op, of.Data) // it could be read when it was deferred
 	switch {

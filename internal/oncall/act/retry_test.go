@@ -1,6 +1,7 @@
 package act_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -103,5 +104,39 @@ func TestARetryThatWouldChangeNothingIsRefused(t *testing.T) {
 	if _, err := d.Retry(t.Context(), "", "header", "why"); !errors.Is(err, act.ErrNothingDone) ||
 		!strings.Contains(err.Error(), "held: it answers 503") {
 		t.Errorf("while it is held: %v", err)
+	}
+}
+
+// A publisher may have sent conditions that held once, and names of headers that nats.go would not write.
+func TestARetriedRequestHasNoHeadersThatWouldKeepItOutOfItsQueue(t *testing.T) {
+	d := newDeadLetters(t)
+	d.deferred(messages.Enroll, "r1", withID("r1", enrollment("DD1")), "Nats-Expected-Last-Sequence", "0", "traceparent", "00-1-2-01")
+	if _, err := d.Retry(t.Context(), "", "r1", "it is back"); err != nil {
+		t.Fatal(err)
+	}
+	if got := d.queued(bus.MandateRequests); len(got) != 2 || got[1].Header.Get("traceparent") == "" {
+		t.Errorf("its queue has %d messages, want two, and the trace in both", len(got))
+	}
+}
+
+// deaf is a log whose leader does not answer.
+type deaf struct{ history.Log }
+
+var errDeaf = errors.New("no answer")
+
+func (deaf) Leader(context.Context, messages.Operation, string) (history.Entry, error) {
+	return history.Entry{}, errDeaf
+}
+
+func TestWhatIsNotKnownOfARequestIsNotSaidOfIt(t *testing.T) {
+	d := newDeadLetters(t)
+	d.deferred(messages.Enroll, "r1", withID("r1", enrollment("DD1")))
+	d.Log = deaf{d.Log}
+	for name, do := range map[string]func(context.Context, messages.Operation, string, string) (messages.Operation, error){
+		"retry": d.Retry, "cancel": d.Cancel,
+	} {
+		if _, err := do(t.Context(), "", "r1", "why"); !errors.Is(err, errDeaf) || errors.Is(err, act.ErrNothingDone) {
+			t.Errorf("%s: %v, want %v", name, err, errDeaf)
+		}
 	}
 }

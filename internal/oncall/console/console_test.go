@@ -472,7 +472,7 @@ func TestTopReasonsHaveTheUpstreamsWords(t *testing.T) {
 	in.store("dead.mandate.enroll.requested", body{"payer_name": "Ann Tester"}, "Errand-Request-Id", "order-1", "Errand-Reason", "refused",
 		"Errand-Message", "payer_name: Ann Tester is not the holder of the account",
 		"Nats-Msg-Id", bus.DeadLetterID("mandate.enroll", "order-1", ended))
-	in.shows("/", "“payer_name: ••• ••• is not the holder of the account”")
+	in.shows("/", "“payer_name: ••• is not the holder of the account”")
 	in.store("mandate.enroll.requested", body{"request_id": "order-2", "payer_name": "Ben Waiting"})
 	in.store("mandate.enroll.deferred.order-2", body{"request_id": "order-2", "reason": "busy", "http_status": 503,
 		"not_before": time.Now().Add(time.Hour), "message": "not now, Ben Waiting"})

@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"errand/pkg/messages"
 )
@@ -69,17 +71,42 @@ func personalIn(op messages.Operation, bodies ...[]byte) (p personal) {
 // maxNames bounds the names that a text is searched for: a message may have 100,000 recipients.
 const maxNames = 200
 
-// hide is hideIn, and hides the names.
+// hide is hideIn, and hides the names. fold changes runes one by one, so what is found in the folded text is in the text as well.
 func (p personal) hide(text string) string {
 	folded := fold(text)
+	gone := make([]bool, len(folded)) // by octets of folded
 	for _, name := range p {
-		if strings.Contains(folded, fold(name)) {
-			whole := regexp.MustCompile(`(?i)(^|[^\pL\pN])` + regexp.QuoteMeta(name) + `($|[^\pL\pN])`)
-			text = whole.ReplaceAllString(text, "${1}"+hidden+"${2}")
+		name = fold(name)
+		for from := 0; ; {
+			i := strings.Index(folded[from:], name)
+			if i < 0 {
+				break
+			}
+			begin, end := from+i, from+i+len(name)
+			before, _ := utf8.DecodeLastRuneInString(folded[:begin])
+			after, _ := utf8.DecodeRuneInString(folded[end:])
+			for i := begin; i < end && !inWord(before) && !inWord(after); i++ {
+				gone[i] = true
+			}
+			from = end
 		}
 	}
-	return hideIn(text)
+	var left strings.Builder
+	place, was := 0, false
+	for _, r := range text {
+		is := gone[place]
+		if !is {
+			left.WriteRune(r)
+		} else if !was {
+			left.WriteString(hidden)
+		}
+		_, width := utf8.DecodeRuneInString(folded[place:])
+		place, was = place+width, is
+	}
+	return hideIn(left.String())
 }
+
+func inWord(r rune) bool { return unicode.IsLetter(r) || unicode.IsNumber(r) }
 
 // hideNamed hides in a text what a message of an operation names.
 func hideNamed(op messages.Operation, text string, message []byte) string {

@@ -48,12 +48,26 @@ func TestWhatTheRequestSaysOfItsPayerIsHiddenInEveryText(t *testing.T) {
 	request := []byte(`{"order_number":"DD001","payer_name":"Zo\u00eb  van Dam","payer_id":"S1234","payer_bank_name":"First Bank"}`)
 	names := personalIn(messages.Enroll, request)
 	for in, want := range map[string]string{
-		"payer_name: Zoë van Dam is not the holder of account 1234": "payer_name: ••• ••• ••• is not the holder of account 1234",
+		"payer_name: Zoë van Dam is not the holder of account 1234": "payer_name: ••• is not the holder of account 1234",
 		"DAM, ZOË (S1234) of First Bank has DD001":                  "•••, ••• (•••) of First Bank has DD001",
 		"Damage, and a S12345":                                      "Damage, and a S12345",
 	} {
 		if got := names.hide(in); got != want {
 			t.Errorf("%s is shown as %s, want %s", in, got, want)
+		}
+	}
+}
+
+func TestANameIsHiddenHoweverItIsMade(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ in, want string }{
+		"Tan Tan Mei":         {"Tan Tan Mei is not the holder, tan-tan-mei, Mei Tan Tan", "••• is not the holder, •••-•••-•••, ••• ••• •••"},
+		"İBRAHİM ÇELİK":       {"İBRAHİM ÇELİK \xff is not the holder", "••• \ufffd is not the holder"},
+		"Σίσυφος":             {"ΣΊΣΥΦΟΣ Σίσυφος", "••• •••"},
+		"Al O'Brien-Smith Li": {"AL O'BRIEN-SMITH LI, Smith", "•••, Smith"},
+	} {
+		if got := personalIn(messages.Enroll, []byte(`{"payer_name":"`+name+`"}`)).hide(c.in); got != c.want {
+			t.Errorf("%s: %s is shown as %s, want %s", name, c.in, got, c.want)
 		}
 	}
 }
