@@ -73,7 +73,12 @@ func letter(r *Request, why DeadLetter) *nats.Msg {
 
 // DeadLetterID is the Nats-Msg-Id of the dead letter of a request that ended with the event of a sequence.
 func DeadLetterID(op messages.Operation, request string, final uint64) string {
-	return "dead." + string(op) + "." + request + "." + strconv.FormatUint(final, 10)
+	return DeadLetterPrefix(op, request) + strconv.FormatUint(final, 10)
+}
+
+// DeadLetterPrefix is DeadLetterID without the sequence.
+func DeadLetterPrefix(op messages.Operation, request string) string {
+	return "dead." + string(op) + "." + request + "."
 }
 
 // maxOwn is how many bytes of the message's headers a dead letter keeps: of the 64 KiB at most, errand's take some.

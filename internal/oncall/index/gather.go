@@ -2,7 +2,10 @@ package index
 
 import (
 	"slices"
+	"strconv"
 	"strings"
+
+	"github.com/nats-io/nats.go"
 
 	"errand/internal/bus"
 	"errand/internal/oncall/inspect"
@@ -33,7 +36,8 @@ type news struct {
 	seq, at int64 // of the last event
 	attempt int
 	http    int
-	dead    int64 // sequence of its last dead letter in the batch, or 0
+	dead    int64 // sequence of the first dead letter of its last ending in the batch, or 0
+	ended   int64 // sequence of that ending; 0 if the letter does not say it
 	seen    int64 // of the last one that a person discarded
 	n       int64 // its row, once it is written
 	erased  bool
@@ -86,7 +90,7 @@ func (x *Index) gather(page []bus.Message) *batch {
 		case id == messages.Unmatched:
 		default:
 			if s.Dead {
-				b.of(k, m).dead = int64(m.Sequence)
+				b.of(k, m).left(int64(m.Sequence), endingOf(k, m))
 			} else if s.Operation == op {
 				b.event(k, s.State, m)
 			}
@@ -108,6 +112,20 @@ func (b *batch) of(k key, m *bus.Message) *news {
 		b.order = append(b.order, r)
 	}
 	return r
+}
+
+// left notes a dead letter. Another one of the same ending, which a repeat of the request leaves, is nothing new.
+func (r *news) left(dead, ended int64) {
+	if dead > 0 && (r.dead == 0 || ended == 0 || ended != r.ended) {
+		r.dead, r.ended = dead, ended
+	}
+}
+
+// endingOf is the sequence of the event that a dead letter is about, 0 if it does not say it.
+func endingOf(k key, m *bus.Message) int64 {
+	text, _ := strings.CutPrefix(m.Header.Get(nats.MsgIdHdr), bus.DeadLetterPrefix(k.operation, k.id))
+	ended, _ := strconv.ParseInt(text, 10, 64)
+	return ended
 }
 
 func (b *batch) event(k key, state messages.State, m *bus.Message) {

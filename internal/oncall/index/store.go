@@ -17,7 +17,7 @@ import (
 
 // version is the version of the tables and of what is put into them: a file with another one is
 // thrown away.
-const version = 5
+const version = 6
 
 // schema is small on purpose: what requests have in common is a kind, of which there are
 // some dozens, so that one index serves every filter, and counting is reading a few rows.
@@ -30,7 +30,7 @@ CREATE TABLE kind (
 );
 CREATE TABLE request (
 	n INTEGER PRIMARY KEY, id TEXT, operation TEXT, kind INTEGER, at INTEGER, seq INTEGER, began INTEGER, attempt INTEGER,
-	http INTEGER, dead INTEGER, seen INTEGER
+	http INTEGER, dead INTEGER, ended INTEGER, seen INTEGER
 );
 CREATE UNIQUE INDEX request_id ON request (id, operation);
 CREATE INDEX request_kind ON request (kind, at);

@@ -146,9 +146,9 @@ func (w *writer) position(p Position) error {
 func (w *writer) request(r *news) error {
 	var was int64
 	old := news{key: r.key, began: r.began}
-	const known = "SELECT n, kind, at, seq, began, attempt, http, dead, seen FROM request WHERE id = ? AND operation = ?"
+	const known = "SELECT n, kind, at, seq, began, attempt, http, dead, ended, seen FROM request WHERE id = ? AND operation = ?"
 	found, err := w.row(known, []any{r.id, numberOf(r.operation)},
-		&old.n, &was, &old.at, &old.seq, &old.began, &old.attempt, &old.http, &old.dead, &old.seen)
+		&old.n, &was, &old.at, &old.seq, &old.began, &old.attempt, &old.http, &old.dead, &old.ended, &old.seen)
 	if err != nil {
 		return err
 	}
@@ -159,7 +159,8 @@ func (w *writer) request(r *news) error {
 	if r.seq > old.seq {
 		now.Kind, now.seq, now.at, now.attempt, now.http = r.Kind, r.seq, r.at, r.attempt, r.http
 	}
-	now.dead, now.seen = max(old.dead, r.dead), max(old.seen, r.seen)
+	now.left(r.dead, r.ended)
+	now.seen = max(old.seen, r.seen)
 	if r.erased = now.State == messages.Erased; r.erased {
 		now.dead = 0
 	}
@@ -175,13 +176,13 @@ func (w *writer) request(r *news) error {
 		now.n = w.next
 		w.next++
 		w.requests[kind]++
-		err = w.exec("INSERT INTO request VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-			now.n, r.id, numberOf(r.operation), kind, now.at, now.seq, now.began, now.attempt, now.http, now.dead, now.seen)
+		err = w.exec("INSERT INTO request VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+			now.n, r.id, numberOf(r.operation), kind, now.at, now.seq, now.began, now.attempt, now.http, now.dead, now.ended, now.seen)
 	} else if now.seq != old.seq || now.dead != old.dead || now.seen != old.seen {
 		w.requests[was]--
 		w.requests[kind]++
-		err = w.exec("UPDATE request SET kind = ?, at = ?, seq = ?, attempt = ?, http = ?, dead = ?, seen = ? WHERE n = ?",
-			kind, now.at, now.seq, now.attempt, now.http, now.dead, now.seen, now.n)
+		err = w.exec("UPDATE request SET kind = ?, at = ?, seq = ?, attempt = ?, http = ?, dead = ?, ended = ?, seen = ? WHERE n = ?",
+			kind, now.at, now.seq, now.attempt, now.http, now.dead, now.ended, now.seen, now.n)
 	}
 	r.n = now.n
 	return err
