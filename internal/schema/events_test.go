@@ -162,7 +162,7 @@ func TestClosedSetsAreThoseOfTheTypes(t *testing.T) {
 		"mail.send.partial unsettled[].state":      {"accepted", "refused", "uncertain", "deferred"},
 		"mail.send.reopened was.state":             {"failed", "uncertain", "partial"},
 		"mail.delivery.delivered match.confidence": {"exact", "unique", "ambiguous", "none"},
-		"mail.log.watermark by":                    {"whole_log", "newest_first", "oldest_first"},
+		"mail.log.watermark by":                    {"whole_log", "newest_first"},
 		"mandate.callback.received body_encoding":  {"text", "base64", "withheld"},
 		"mandate.application kind":                 {"application", "deduction"},
 		"mandate.deduction match.confidence":       {"exact", "ambiguous", "none"},

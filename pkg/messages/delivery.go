@@ -107,7 +107,6 @@ type Known string
 const (
 	ByWholeLog    Known = "whole_log"    // it was read from its first row to its last
 	ByNewestFirst Known = "newest_first" // it is in that order, and was read back to what was published before
-	ByOldestFirst Known = "oldest_first" // it is in that order, and was read from what was published before to its end
 )
 
 // DeliveryBody is the body of mail.delivery.<status>: one state a log entry was

@@ -97,7 +97,7 @@ func (l *Log) Page(ctx context.Context, number, limit int) (sweep.Page[mail.Entr
 	}
 	now := time.Now()
 	l.clock.observe(asked, page.Date, now)
-	return sweep.Page[mail.Entry]{Rows: rowsOf(page.Entries, now), Total: page.TotalRecord, Limit: page.Limit}, nil
+	return sweep.Page[mail.Entry]{Rows: rowsOf(page.Entries, now), Total: page.TotalRecord}, nil
 }
 
 // Earlier returns the states that a row may have been in before.

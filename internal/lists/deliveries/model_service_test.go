@@ -16,6 +16,9 @@ import (
 	"errand/pkg/messages"
 )
 
+// oldestFirst is an order that a sweeper takes for none.
+const oldestFirst sweep.Order = 2
+
 // realCall is a call that the mail consumer made, and what really became of it.
 type realCall struct {
 	from         string // "": the request names no sender
@@ -233,7 +236,7 @@ func (s *service) list(now time.Time) []*realRow {
 		switch s.order {
 		case sweep.NewestFirst:
 			return b.created.Compare(a.created)
-		case sweep.OldestFirst:
+		case oldestFirst:
 			return a.created.Compare(b.created)
 		}
 		return cmp.Compare(a.place, b.place)

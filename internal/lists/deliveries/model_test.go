@@ -67,7 +67,7 @@ var modelKinds = map[string]func(m *model){
 	"totals":       func(m *model) { m.service.totals = []string{"none", "too low", "too high", "cached"}[m.random.IntN(4)] },
 	"fixed pages":  func(m *model) { m.service.fixed, m.service.silent = 10+m.random.IntN(60), m.random.IntN(2) == 0 },
 	"unordered":    func(m *model) { m.service.order = sweep.Unordered },
-	"oldest first": func(m *model) { m.service.order = sweep.OldestFirst },
+	"oldest first": func(m *model) { m.service.order = oldestFirst },
 	"retention": func(m *model) {
 		m.service.kept = time.Duration(2+m.random.IntN(6)) * time.Hour
 		m.days.away = append(m.days.away, 5*time.Hour, 12*time.Hour)
@@ -150,7 +150,7 @@ func newModel(t *testing.T, kind string, seed uint64) *model {
 	m.service = &service{random: rand.New(rand.NewPCG(seed, hash)), byID: map[string]*realRow{},
 		serviceClock: serviceClock{time.Now(), time.Duration(random.IntN(800)-400) * time.Millisecond,
 			0}, rowManners: rowManners{late: 5 * time.Minute},
-		pageManners: pageManners{order: []sweep.Order{sweep.NewestFirst, sweep.NewestFirst, sweep.NewestFirst, sweep.OldestFirst,
+		pageManners: pageManners{order: []sweep.Order{sweep.NewestFirst, sweep.NewestFirst, sweep.NewestFirst, oldestFirst,
 			sweep.Unordered}[random.IntN(5)], takes: 300 * time.Millisecond}}
 	m.days = days{long: time.Duration(6+random.IntN(8)) * time.Hour, requests: 30, giveUp: 6 * time.Hour, dead: 2 * time.Hour,
 		away: []time.Duration{0, 0, time.Minute, 20 * time.Minute, 2 * time.Hour}, interval: time.Duration(2+random.IntN(5)) * time.Minute}

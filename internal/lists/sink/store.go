@@ -175,7 +175,7 @@ func (s *Store) LastMark(ctx context.Context) (sweep.Mark, error) {
 
 // knownBy is how it is known that a list was published, by its order.
 var knownBy = [...]messages.Known{
-	sweep.Unordered: messages.ByWholeLog, sweep.NewestFirst: messages.ByNewestFirst, sweep.OldestFirst: messages.ByOldestFirst}
+	sweep.Unordered: messages.ByWholeLog, sweep.NewestFirst: messages.ByNewestFirst}
 
 func watermarkOf(m sweep.Mark) *messages.Watermark {
 	w := &messages.Watermark{Common: messages.Common{At: messages.Time{Time: m.At}}, CompleteThrough: messages.Time{Time: m.CompleteThrough},

@@ -19,7 +19,6 @@ func TestAMarkIsReadAsItWasStored(t *testing.T) {
 		{},
 		{At: at},
 		{At: at, CompleteThrough: at.Add(-time.Minute), Since: at.Add(-48 * time.Hour), Total: 70, New: 3, Order: sweep.NewestFirst, Scanned: 50},
-		{At: at, CompleteThrough: at, Order: sweep.OldestFirst, Total: 1},
 		{At: at, CompleteThrough: at, Order: sweep.Unordered, Scanned: 25},
 		{At: at, CompleteThrough: at, Since: at.Add(-time.Hour), New: 1},
 	} {

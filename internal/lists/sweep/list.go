@@ -37,7 +37,6 @@ type Row[T any] struct {
 type Page[T any] struct {
 	Rows  []Row[T]
 	Total int // rows of the whole list, as the page says; 0 if it does not
-	Limit int // rows of a full page, as the page says; 0 if it does not
 }
 
 // List reads pages.

@@ -34,7 +34,7 @@ type longList struct {
 func (l *longList) Page(_ context.Context, number, limit int) (p Page[int], err error) {
 	time.Sleep(5*time.Millisecond + l.slow)
 	l.calls++
-	p.Total, p.Limit = l.rows, limit
+	p.Total = l.rows
 	if from := (number - 1) * limit; from <= 60_000 && 60_000 < from+limit {
 		l.deep++
 	}

@@ -88,8 +88,8 @@ func model(t *testing.T, o Order, seed uint64) {
 	}
 	checkTold(t, l, s, watched)
 	if t.Failed() {
-		t.Logf("limit %d, age %v, fixed %t of %d, silent %t, empty pages %t, total %d of %d", limit, s.age, l.fixed, l.maxRows, l.silent,
-			l.empty != nil, l.total(len(l.rows)), len(l.rows))
+		t.Logf("limit %d, age %v, fixed %t of %d, empty pages %t, total %d of %d", limit, s.age, l.fixed, l.maxRows, l.empty != nil,
+			l.total(len(l.rows)), len(l.rows))
 	}
 }
 
@@ -126,7 +126,6 @@ func misbehave(l *list, limit int) {
 	if l.random.IntN(3) == 0 {
 		l.empty = func() bool { return l.random.IntN(40) == 0 }
 	}
-	l.silent = l.random.IntN(2) == 0
 	l.fixed = l.random.IntN(4) == 0
 	if l.fixed {
 		l.maxRows = limit + l.random.IntN(20) - 5

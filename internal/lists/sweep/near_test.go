@@ -35,7 +35,7 @@ func TestAStateThatAgedOutIsNotPublishedAgain(t *testing.T) {
 // A recent row that changes is published within two minutes, also by a poller that took over since it was made, from a list that
 // shows its oldest rows first, and where pages join only by assumption.
 func TestARecentChangeIsPublishedSoonAfterATakeover(t *testing.T) {
-	for _, o := range []Order{NewestFirst, OldestFirst} {
+	for _, o := range []Order{NewestFirst, oldestFirst} {
 		for _, fixed := range []bool{false, true} {
 			t.Run(fmt.Sprintf("order %d, fixed pages %t", o, fixed), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {

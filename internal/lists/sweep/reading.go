@@ -5,18 +5,27 @@ import (
 	"time"
 )
 
-// reading is a walk that may become a complete Reading.
+// reading reads the list page by page, from its first row to its last or back to a time.
+//
+// Rows are added and removed while it is read. A row that is added in front moves others on, and they are shown twice. One that is
+// removed in front moves others back, to where was read already: the total shrinks, and the reading goes back by as much. Behind
+// the last row is an empty page, or the last one again.
 type reading struct {
-	walk
 	Reading
-	first   []uint64 // keys of its first page
-	asked1  window   // what was asked for it
-	oldest  time.Time
-	isCut   bool  // it ended before the end of the list
-	resumed bool  // or rows of it could not be stored: it is not complete, whatever it finds
-	found   int   // states that it found
-	rows    trend // whether rows become newer or older, one by one
-	pages   trend // whether pages do, by their rows' median: a single row may come late
+	page    int      // to be asked for next, from 1
+	far     int      // the last page so far
+	pages   int      // that were read
+	size    int      // rows of a full page, whatever was asked for
+	end     int      // rows up to the last one of the page that was read last
+	total   int      // of the list, as that page said; 0 if it did not
+	still   int      // pages in a row that showed nothing further
+	first   []uint64 // keys of the first page
+	last    []uint64 // keys of the last page that had any
+	newest  time.Time
+	rows    trend
+	medians trend // of pages: a single row may come late
+	done    bool
+	skipped bool // rows may have been missed, or could not be stored
 }
 
 // Reading is a complete reading of the list, or of its newer part.
@@ -25,48 +34,50 @@ type Reading struct {
 	Back  time.Time // ... if it was made since then; zero if whenever it was made
 }
 
+const (
+	maxStill = 3 // pages that show nothing further, in a row, before that is believed against the total
+	maxRead  = 4 // pages that are read for each one of the list, to find rows that moved: totals may be guesses
+)
+
 // newReading begins a reading back to a time; zero means the whole list.
-func (r *run[T]) newReading(back time.Time) *reading {
-	return &reading{walk: newWalk(r.Limit), Reading: Reading{Began: time.Now(), Back: back}}
+func newReading(back time.Time) *reading {
+	return &reading{Reading: Reading{Began: time.Now(), Back: back}, page: 1}
 }
 
-// note notes the rows of a page, and returns their keys and how new they are. One from the future may be as old as Overlap.
-func note[T any](r *reading, rows []Row[T], now time.Time, overlap time.Duration) (keys []uint64, newest time.Time) {
-	keys = make([]uint64, len(rows))
-	for i, row := range rows {
-		keys[i] = row.ID.Key()
+// take takes the page that was asked for, and says what to ask for next.
+func (w *reading) take(keys []uint64, total int) {
+	n := len(keys)
+	w.far = max(w.far, w.page)
+	if w.pages > 0 && n > w.size { // those before were shorter than full ones: nobody knows what they left out
+		*w = reading{Reading: w.Reading, page: 1, far: w.far, size: n}
+		return
 	}
-	if r.first == nil {
-		r.first, r.asked1 = keys, r.asked
+	w.size = max(w.size, n)
+	from, gone := (w.page-1)*w.size, w.total-total
+	further := slices.ContainsFunc(keys, func(key uint64) bool { return !slices.Contains(w.last, key) })
+	if w.pages++; w.pages == 1 {
+		w.first, gone = keys, 0
 	}
-	times := timesOf(rows)
-	for _, at := range times {
-		r.rows.note(at)
-		if r.oldest.IsZero() || at.Before(r.oldest) {
-			r.oldest = at
-		}
-		if at.After(now) {
-			at = now.Add(-overlap)
-		}
-		newest = later(newest, at)
+	w.end, w.total = from+n, total
+	if n > 0 {
+		w.last = keys
 	}
-	if len(times) > 0 {
-		slices.SortFunc(times, time.Time.Compare)
-		r.pages.note(times[len(times)/2])
+	if gone > 0 && total > 0 && w.pages <= maxRead*(w.page+2) {
+		w.page = max(0, from-gone)/w.size + 1
+		return
 	}
-	return keys, newest
+	w.skipped = w.skipped || gone > 0 && total > 0
+	if w.still++; n > 0 && (further || total > 0) {
+		w.still = 0
+	}
+	ends := total > 0 && w.end >= total && (!further || n < w.size || n == total)
+	if w.done = ends || w.still > maxStill; !w.done && n > 0 {
+		w.page++
+	}
 }
 
-// timesOf are the times at which rows were made, as far as they are known.
-func timesOf[T any](rows []Row[T]) []time.Time {
-	times := make([]time.Time, 0, len(rows))
-	for _, row := range rows {
-		if !row.At.IsZero() {
-			times = append(times, row.At)
-		}
-	}
-	return times
-}
+// back reports whether the next page is one that was read before: rows may be there that moved.
+func (w *reading) back() bool { return !w.done && w.page <= w.far }
 
 // trend counts steps between one time and the next.
 type trend struct {
@@ -85,17 +96,16 @@ func (t *trend) note(at time.Time) {
 	t.last = at
 }
 
-// order is the order of nearly all steps; known says that there are enough.
-func (t trend) order(enough int) (o Order, known bool) {
-	switch all := t.up + t.down; {
-	case all < enough:
-		return Unordered, false
-	case 10*t.down >= 9*all:
-		return NewestFirst, true
-	case 10*t.up >= 9*all:
-		return OldestFirst, true
+// order is that of nearly all steps between pages, or between rows where there are few pages; known says that there are enough.
+func (w *reading) order() (o Order, known bool) {
+	for _, t := range []trend{w.medians, w.rows} {
+		if all := t.up + t.down; all >= 8 && 10*t.down >= 9*all {
+			return NewestFirst, true
+		} else if all >= 8 {
+			return Unordered, true
+		}
 	}
-	return Unordered, true
+	return Unordered, false
 }
 
 // Order is the order in which a list shows its rows.
@@ -103,21 +113,19 @@ type Order int
 
 // The orders.
 const (
-	Unordered Order = iota // or not known yet
-	NewestFirst
-	OldestFirst
+	Unordered   Order = iota // any other one, or not known yet
+	NewestFirst              // only such a list is read in time however long it is
 )
 
-// order returns the order of nearly all pages, or of nearly all rows where there are few pages. It returns before if
-// all rows were made at about the same time.
-func (r *reading) order(before Order) Order {
-	if o, known := r.pages.order(8); known {
-		return o
+// timesOf are the times at which rows were made, as far as they are known.
+func timesOf[T any](rows []Row[T]) []time.Time {
+	times := make([]time.Time, 0, len(rows))
+	for _, row := range rows {
+		if !row.At.IsZero() {
+			times = append(times, row.At)
+		}
 	}
-	if o, known := r.rows.order(8); known {
-		return o
-	}
-	return before
+	return times
 }
 
 func later(a, b time.Time) time.Time {

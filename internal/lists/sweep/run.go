@@ -3,6 +3,7 @@ package sweep
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,26 +14,19 @@ import (
 type run[T any] struct {
 	*Sweeper[T]
 	publisher[T]
-	background
-	state  Mark // how far the list is known
-	marked Mark // as it was stored last
 	anchored
+	background
+	state    Mark      // how far the list is known
+	marked   Mark      // as it was stored last
 	told     int       // events stored before the last mark
 	followed time.Time // when a standby learned what was published
-	seen     sight
-}
-
-// sight is what one sweep has seen.
-type sight struct {
-	stored  int       // events stored before it
-	through time.Time // how new the rows were at the end that grows, if the head came through
-	whole   bool      // the first page is the whole list
-	newest  time.Time // of all rows, of all sweeps
+	size     int       // rows of the list's first page
+	newest   time.Time // row of all that were read
 }
 
 // sweep reads what may be new, and a few pages of the rest. It returns how many events it stored.
 func (r *run[T]) sweep(ctx context.Context) (stored int, err error) {
-	r.seen = sight{stored: r.stored, newest: r.seen.newest}
+	before := r.stored
 	if err = r.head(ctx); err == nil {
 		err = r.rest(ctx)
 	}
@@ -42,7 +36,7 @@ func (r *run[T]) sweep(ctx context.Context) (stored int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	return r.stored - r.seen.stored, r.finish(ctx)
+	return r.stored - before, r.finish(ctx)
 }
 
 // lead takes the leadership, learns what was published, and goes on from the last mark.
@@ -64,13 +58,8 @@ func (r *run[T]) lead(ctx context.Context) error {
 	}
 	m.At, m.CompleteThrough = earlier(m.At, now), earlier(m.CompleteThrough, now)
 	r.since = later(r.since, m.Since)
-	r.state, r.marked, r.background, r.anchored = m, m, background{}, anchored{end: m.Total}
+	r.state, r.marked, r.background, r.anchored = m, m, background{}, anchored{listed: m.Total}
 	r.told = r.stored
-	if m.Scanned > 0 {
-		r.scan, r.scanAt = r.newReading(time.Time{}), now
-		r.scan.resume(m.Scanned)
-		r.scan.resumed = true
-	}
 	return nil
 }
 
@@ -79,38 +68,34 @@ func (r *run[T]) firstRead() bool {
 	return !r.state.CompleteThrough.IsZero() || !r.complete.IsZero()
 }
 
-func (r *run[T]) page(ctx context.Context, ask window) (Page[T], error) {
-	return retry.Read(ctx, nil, r.Policy, func(ctx context.Context) (Page[T], error) {
-		return r.List.Page(ctx, ask.page, ask.limit)
-	})
+func (r *run[T]) page(ctx context.Context, number int) (Page[T], error) {
+	return retry.Read(ctx, nil, r.Policy, func(ctx context.Context) (Page[T], error) { return r.List.Page(ctx, number, r.Limit) })
 }
 
-// follow goes on with a reading until done, or enough says so, reading the next page while one is published.
-func (r *run[T]) follow(ctx context.Context, reading *reading, enough func(keys []uint64, newest time.Time) bool) error {
+// follow goes on with a reading until it is done, or enough says so, reading the next page while one is published.
+func (r *run[T]) follow(ctx context.Context, w *reading, enough func(keys []uint64) bool) error {
 	ctx, stop := context.WithCancel(ctx)
 	var ahead sync.WaitGroup
 	defer ahead.Wait()
 	defer stop()
-	page, err := r.page(ctx, reading.asked)
+	page, err := r.page(ctx, w.page)
 	for {
 		if err != nil {
 			return err
 		}
-		keys, newest := note(reading, page.Rows, time.Now(), r.Overlap)
-		r.seen.newest = later(r.seen.newest, newest)
-		reading.take(keys, page.Total, page.Limit)
-		unknown := r.unknown(page.Rows, r.placed(reading.from, page.Total))
-		reading.found += len(unknown)
-		done := enough(keys, newest) || reading.done()
-		if !done {
-			ahead.Go(func() { page, err = r.page(ctx, reading.asked) })
+		from := w.page
+		keys := r.note(w, page)
+		unknown := r.unknown(page.Rows, placed((from-1)*w.size, page.Total))
+		ends := enough(keys) || w.done
+		if !ends {
+			ahead.Go(func() { page, err = r.page(ctx, w.page) })
 		}
 		failpoint.Here(failpoint.Page)
 		if err := r.publish(ctx, unknown); err != nil {
 			return err
 		}
-		if done {
-			return r.stayed(ctx, reading)
+		if ends {
+			return r.stayed(ctx, w)
 		}
 		if err := r.pause(ctx, 0, true); err != nil {
 			return err
@@ -119,16 +104,47 @@ func (r *run[T]) follow(ctx context.Context, reading *reading, enough func(keys 
 	}
 }
 
-// stayed looks at the first page of a complete reading again, where only that shows whether rows were missed: pages of one
-// size do not overlap, and a total that stands still may belong to a list that drops rows in front and grows behind.
-func (r *run[T]) stayed(ctx context.Context, of *reading) error {
-	if of.state != whole || !of.fixed || of.count.read < 2 || len(of.first) == 0 || of.order(r.state.Order) == NewestFirst {
+// note notes a page that a reading has asked for, and returns the keys of its rows. A row from the future may be as old as Overlap.
+func (r *run[T]) note(w *reading, page Page[T]) []uint64 {
+	keys := make([]uint64, len(page.Rows))
+	for i, row := range page.Rows {
+		keys[i] = row.ID.Key()
+	}
+	now, newest, times := time.Now(), time.Time{}, timesOf(page.Rows)
+	for _, at := range times {
+		if at.After(now) {
+			at = now.Add(-r.Overlap)
+		}
+		newest = later(newest, at)
+	}
+	r.newest = later(r.newest, newest)
+	w.take(keys, page.Total)
+	for _, at := range times {
+		w.rows.note(at)
+	}
+	if slices.SortFunc(times, time.Time.Compare); len(times) > 0 {
+		w.medians.note(times[len(times)/2])
+	}
+	if w.pages == 1 {
+		w.newest = newest
+	}
+	switch {
+	case w.done:
+		w.Back = time.Time{}
+	case !w.back() && r.state.Order == NewestFirst && !newest.IsZero():
+		w.done = newest.Before(w.Back.Add(-r.Overlap))
+	}
+	return keys
+}
+
+// stayed looks at the first page of a complete reading again where a total that stands still may be that of a list that drops rows
+// in front and grows behind.
+func (r *run[T]) stayed(ctx context.Context, w *reading) error {
+	if o, _ := w.order(); !w.done || o == NewestFirst || w.page < 2 || len(w.first) == 0 {
 		return nil
 	}
-	page, err := r.page(ctx, of.asked1)
-	if err == nil && (len(page.Rows) == 0 || page.Rows[0].ID.Key() != of.first[0]) {
-		of.state, of.skipped = short, true
-	}
+	page, err := r.page(ctx, 1)
+	w.skipped = w.skipped || err != nil || len(page.Rows) == 0 || page.Rows[0].ID.Key() != w.first[0]
 	return err
 }
 
@@ -137,7 +153,9 @@ func (r *run[T]) finish(ctx context.Context) error {
 	now := time.Now()
 	r.state.At = now
 	r.state.New = r.stored - r.told
-	r.state.CompleteThrough = later(r.through(), r.state.CompleteThrough)
+	if r.state.Order != NewestFirst && !r.complete.IsZero() { // a row is late by at most Overlap
+		r.state.CompleteThrough = later(r.state.CompleteThrough, earlier(r.newest, r.complete.Add(-r.Overlap)))
+	}
 	r.state.Since = r.since
 	r.state.Scanned = 0
 	if r.scan != nil && now.Sub(r.scanAt) > retry.LongRound {
@@ -156,20 +174,9 @@ func (r *run[T]) finish(ctx context.Context) error {
 			return err
 		}
 	}
-	r.Logger.Debug().Int("new", r.stored-r.seen.stored).Int("total", r.state.Total).
+	r.Logger.Debug().Int("new", r.state.New).Int("total", r.state.Total).
 		Time("complete_through", r.state.CompleteThrough).Msg("sweep: done")
 	return r.again(ctx, func() error { return r.Sink.Swept(ctx, r.state.CompleteThrough) })
-}
-
-// through returns how far the list is published; zero if that is unknown.
-func (r *run[T]) through() time.Time {
-	switch {
-	case !r.firstRead():
-		return time.Time{}
-	case r.state.Order == Unordered && !r.seen.whole:
-		return earlier(r.seen.newest, r.complete.Add(-r.Overlap)) // a row is late by at most Overlap
-	}
-	return r.seen.through
 }
 
 // markIsDue reports whether a mark must be stored: when idle once an hour, since the stream drops old events.
@@ -193,30 +200,14 @@ func (r *run[T]) again(ctx context.Context, store func() error) error {
 	}
 }
 
-// untilNext is the pause after a sweep that took so long, where idle is due: what is under way takes its time.
-func (r *run[T]) untilNext(idle, took time.Duration) time.Duration {
-	switch {
-	case r.scan != nil && !r.firstRead():
-		return 0
-	case r.Recent > 0 && r.near == nil && r.nearHasPlace() && !r.nearAt.IsZero(): // it begins again as soon as it may
-		return max(0, min(idle-took, time.Until(r.nearAt.Add(r.Interval))))
-	case r.scan != nil || r.near != nil || len(r.open) > 0:
-		return max(0, idle-took)
-	}
-	return idle
-}
-
 // fail ends a failed sweep. What it read may not be stored: a reading that counted it is not complete.
 func (r *run[T]) fail() {
 	rest, _ := r.settle(0)
 	if len(rest) == 0 && !r.lost {
 		return
 	}
-	r.lost, r.near, r.part = false, nil, nil
-	if r.scan != nil && r.scan.done() {
-		r.scan = nil
-	}
+	r.lost, r.heading, r.near = false, nil, nil
 	if r.scan != nil {
-		r.scan.skipped, r.scan.resumed = true, true
+		r.scan.skipped = true
 	}
 }

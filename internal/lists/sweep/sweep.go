@@ -156,7 +156,7 @@ func (r *run[T]) standBy(ctx context.Context, err error) error {
 	for ctx.Err() == nil {
 		led, err := r.Sink.Led(ctx)
 		if err == nil && (unread || led && r.followed.IsZero()) {
-			_, err = r.page(ctx, window{1, r.Limit})
+			_, err = r.page(ctx, 1)
 			unread = unread && err != nil
 		}
 		switch {
@@ -199,7 +199,7 @@ func (r *run[T]) follows(ctx context.Context) error {
 
 // sweeps sweeps until ctx ends, or another sweeper leads or should, or all must be learned again.
 func (r *run[T]) sweeps(ctx context.Context) error {
-	failures, idle := 0, r.Interval
+	failures, period := 0, r.Interval
 	for {
 		began := time.Now()
 		stored, err := r.sweep(ctx)
@@ -222,8 +222,13 @@ func (r *run[T]) sweeps(ctx context.Context) error {
 			if r.Lag != nil {
 				r.Lag(time.Since(began))
 			}
-			idle = r.idlePause(idle, stored, time.Since(began))
-			wait = r.untilNext(idle, time.Since(began))
+			period = min(max(2*period, retry.SweepMin), r.Interval)
+			if stored > 0 {
+				period = min(retry.SweepMin, r.Interval)
+			}
+			if wait = max(0, period-time.Since(began)); !r.firstRead() && r.scan != nil {
+				wait = 0
+			}
 		}
 		if stored == 0 { // nothing else shows that another one leads
 			if led, err := r.Sink.Led(ctx); err == nil && led {
@@ -234,15 +239,6 @@ func (r *run[T]) sweeps(ctx context.Context) error {
 			return err
 		}
 	}
-}
-
-// idlePause is the pause after a sweep that published some events and took so long: there is none while rows come faster
-// than they are read. It doubles up to Interval while idle.
-func (s *Sweeper[T]) idlePause(before time.Duration, published int, took time.Duration) time.Duration {
-	if published > 0 {
-		return min(max(0, retry.SweepMin-took), s.Interval)
-	}
-	return min(max(2*before, retry.SweepMin), s.Interval)
 }
 
 // failed logs a failed sweep and returns the pause after it. While the account is refused, each sweep's first read is the

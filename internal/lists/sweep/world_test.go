@@ -39,6 +39,9 @@ func (r *row) row() Row[int] {
 	return Row[int]{ID: r.id(r.states), At: r.created, Final: r.final, Item: r.states}
 }
 
+// oldestFirst is an order that the sweeper takes for none.
+const oldestFirst Order = 2
+
 // list is a list that grows and changes, also between two pages, and that lies.
 type list struct {
 	mu      sync.Mutex // guards everything here; not held while a read sleeps
@@ -51,9 +54,7 @@ type list struct {
 	answer  func(number, n int) error // instead of a page
 	total   func(rows int) int        // what the page says
 	maxRows int                       // maximum rows of a page; 0: as many as requested
-	silent  bool                      // pages do not say how long they are
 	clamped bool                      // a page behind the last one is the last one
-	untrue  bool                      // pages say that they are as long as requested
 	fixed   bool                      // a page has maxRows, whatever is requested
 	depth   int                       // rows beyond are never shown; 0: there is no such limit
 	empty   func() bool               // whether a page is empty for once
@@ -123,7 +124,6 @@ func (l *list) Page(ctx context.Context, number, limit int) (p Page[int], err er
 	time.Sleep(l.latency)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	requested := limit
 	l.calls++
 	l.deepest = max(l.deepest, number)
 	if l.answer != nil {
@@ -143,12 +143,6 @@ func (l *list) Page(ctx context.Context, number, limit int) (p Page[int], err er
 	}
 	if p.Total = len(rows); l.total != nil {
 		p.Total = l.total(len(rows))
-	}
-	if p.Limit = limit; l.untrue {
-		p.Limit = requested
-	}
-	if l.silent {
-		p.Limit = 0
 	}
 	if l.depth > 0 {
 		rows = rows[:min(len(rows), l.depth)]

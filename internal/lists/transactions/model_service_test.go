@@ -15,6 +15,9 @@ import (
 	"errand/pkg/clients/mandate"
 )
 
+// oldestFirst is an order that a sweeper takes for none.
+const oldestFirst sweep.Order = 2
+
 // service is an e-mandate service whose list grows and changes, also between two pages, and that lies about it.
 type service struct {
 	mu     *sync.Mutex

@@ -28,7 +28,7 @@ var modelSeeds = flag.Uint64("transactions.seeds", 1, "lists of each order that 
 // long enough is published once, and under a request if no other one has its order number.
 func TestEachStateOfEachRecordIsPublishedOnceUnderItsRequest(t *testing.T) {
 	for order, name := range map[sweep.Order]string{sweep.Unordered: "no order", sweep.NewestFirst: "newest first",
-		sweep.OldestFirst: "oldest first"} {
+		oldestFirst: "oldest first"} {
 		if inshort.Asked(t) && order != sweep.NewestFirst {
 			continue
 		}

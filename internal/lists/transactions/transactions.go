@@ -86,7 +86,7 @@ func (l *List) Page(ctx context.Context, number, _ int) (sweep.Page[Record], err
 	if err != nil {
 		return sweep.Page[Record]{}, err
 	}
-	return sweep.Page[Record]{Rows: l.rows(page.Records, asked, ""), Total: page.Total, Limit: page.PerPage}, nil
+	return sweep.Page[Record]{Rows: l.rows(page.Records, asked, ""), Total: page.Total}, nil
 }
 
 // rows are the rows of records, as a reading shows them: see states.asked. No state is the last one for certain: what was deducted
