@@ -70,11 +70,18 @@ func (p *Publisher) note(stream string, err error) {
 	}
 }
 
-// Faults are the streams that did not store the last message, and why.
-func (p *Publisher) Faults() map[string]error {
+// Faults are the streams that did not store the last message, and why, in the server's words where it has some.
+func (p *Publisher) Faults() map[string]string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return maps.Clone(p.faults)
+	faults := map[string]string{}
+	for stream, err := range p.faults {
+		faults[stream] = err.Error()
+		if api, ok := errors.AsType[*jetstream.APIError](err); ok {
+			faults[stream] = api.Description
+		}
+	}
+	return faults
 }
 
 // Fault is Faults as a text, "" without one.
@@ -82,7 +89,7 @@ func (p *Publisher) Fault() string {
 	faults := p.Faults()
 	var lines []string
 	for _, stream := range slices.Sorted(maps.Keys(faults)) {
-		lines = append(lines, notStored(stream, faults[stream].Error()))
+		lines = append(lines, notStored(stream, faults[stream]))
 	}
 	return strings.Join(lines, "; ")
 }

@@ -206,10 +206,7 @@ func (r *runtime) status() bus.ProgramStatus {
 		s.Upstream = r.ready.upstream()
 	}
 	if !r.onDemand { // the next call shows whether it is stored now
-		s.NotStored = map[string]string{}
-		for stream, why := range r.publisher.Faults() {
-			s.NotStored[stream] = why.Error()
-		}
+		s.NotStored = r.publisher.Faults()
 	}
 	for _, held := range r.ready.held() {
 		if why, since := held.hold.Held(); why != "" {

@@ -212,11 +212,11 @@ func newStreamMetrics() *streamMetrics {
 }
 
 // ofStreams registers what is known of streams; faults returns why some do not store what the program writes.
-func (m *metrics) ofStreams(names []string, faults func() map[string]error) {
+func (m *metrics) ofStreams(names []string, faults func() map[string]string) {
 	m.registry.MustRegister(m.streams.bytes, m.streams.maxBytes, m.streams.replicas, m.streams.current)
 	for _, name := range names {
 		m.gauge("errand_stream_fault", "1 while a stream does not store what the program writes; /readyz says why.",
-			prometheus.Labels{"stream": name}, func() float64 { return oneIf(faults()[name] != nil) })
+			prometheus.Labels{"stream": name}, func() float64 { return oneIf(faults()[name] != "") })
 	}
 }
 

@@ -2,7 +2,6 @@ package programs
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -77,7 +76,7 @@ func TestAPollerIsMeasuredBeforeItsFirstSweep(t *testing.T) {
 // A copy counts while it follows the leader; without a report nothing is shown of a stream.
 func TestStreamsShowTheirSizeAndTheCopiesThatFollow(t *testing.T) {
 	m := newMetrics()
-	m.ofStreams([]string{"A", "B"}, func() map[string]error { return map[string]error{"B": errors.New("full")} })
+	m.ofStreams([]string{"A", "B"}, func() map[string]string { return map[string]string{"B": "full"} })
 	peers := []*jetstream.PeerInfo{{Current: true}, {Current: true, Offline: true}, {}}
 	m.streams.set(map[string]*jetstream.StreamInfo{
 		"A": {Config: jetstream.StreamConfig{MaxBytes: -1, Replicas: 1, Discard: jetstream.DiscardNew}, State: jetstream.StreamState{Bytes: 10}},
