@@ -21,7 +21,7 @@ func stuckOf() inspect.Stuck {
 			Since: before(25 * time.Minute), Why: held, Place: 1},
 		{RequestID: "send-invoice-17", Operation: messages.Send, State: messages.Started, Published: before(3 * time.Minute),
 			Since: before(2 * time.Minute), Attempt: 1,
-			Next: beforeAt(time.Minute), Why: "its worker is gone; another takes it over"}}}
+			Next: beforeAt(time.Minute), Why: "overdue; a worker finds out what was done"}}}
 	s.Causes = inspect.Causes(s.Requests)
 	return s
 }

@@ -18,7 +18,7 @@ type stuck struct {
 
 func (*stuck) Help() string {
 	return `Shows requests without an outcome, oldest first, and why they wait: no worker has taken them, the operation
-is held or paused, they are deferred, or their worker is gone.
+is held or paused, they are deferred, or overdue.
 
 Examples:
 

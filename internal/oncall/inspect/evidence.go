@@ -121,7 +121,7 @@ func (e *LogEvidence) Says() string {
 	if e.More {
 		rows = "at least " + rows
 	}
-	said := fmt.Sprintf("of %s recipients of %s the log shows %s", style.Count(count), of, rows)
+	said := fmt.Sprintf("of %s of %s the log shows %s", style.Plural(count, "recipient", "recipients"), of, rows)
 	if e.Read == nil {
 		return said + ", which no poller has read"
 	}

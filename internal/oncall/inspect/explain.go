@@ -22,7 +22,7 @@ func why(o *Open, q Queue, programs []bus.ProgramStatus, now time.Time) string {
 		if o.Next == nil || now.Before(o.Next.Time) {
 			return "a call is under way"
 		}
-		return "its worker is gone; another takes it over"
+		return "overdue; a worker finds out what was done"
 	}
 	if q.Stranded > 0 && o.Place == 0 && (o.Next == nil || now.After(o.Next.Time)) {
 		return "its queue has forgotten it: errand provision --repair"

@@ -146,6 +146,7 @@ func TestStuckSaysWhyEachRequestWaits(t *testing.T) {
 	in.store("mail.send.started.called", body{"deadline": time.Now().Add(time.Hour)})
 	in.store("mail.send.started.orphaned", body{"deadline": time.Now().Add(-time.Hour)})
 	in.store("mail.send.accepted.done", body{})
+	in.store("mail.send.requested", body{"request_id": "deferred"}, nats.MsgIdHdr, "retry.mail.send.deferred.1")
 	stuck := func(programs ...bus.ProgramStatus) (list []string) {
 		in.t.Helper()
 		now := time.Now()
@@ -163,7 +164,7 @@ func TestStuckSaysWhyEachRequestWaits(t *testing.T) {
 		})
 	}
 	busy, called, orphaned := "deferred: busy 503, Service Unavailable", "called: a call is under way",
-		"orphaned: its worker is gone; another takes it over"
+		"orphaned: overdue; a worker finds out what was done"
 	none := "no mail-consumer answers"
 	want := []string{"untaken: " + none + ", 1", busy, called, orphaned, "taken: " + none + ", 5", "MAIL_REQUESTS-7: " + none + ", 7",
 		"by-its-header: " + none + ", 8"}

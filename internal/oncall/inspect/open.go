@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -166,9 +167,15 @@ func (r Reader) Opens(ctx context.Context, q Queue, limit int, until time.Time) 
 	return r.opensOf(ctx, q, waiting)
 }
 
-// opensOf looks up how far requests are. One that has its outcome is left out: it is about
-// to be acknowledged.
+// opensOf looks up how far requests are. One that has its outcome is left out: it is about to be acknowledged. So are further
+// messages of the same request: it was retried, or published again.
 func (r Reader) opensOf(ctx context.Context, q Queue, waiting []request) ([]Open, error) {
+	seen := map[string]bool{}
+	waiting = slices.DeleteFunc(waiting, func(w request) bool {
+		again := seen[w.id]
+		seen[w.id] = true
+		return again
+	})
 	found := make([]Open, len(waiting))
 	err := each(len(waiting), func(i int) error {
 		m, there, err := r.last(ctx, q.Operation, waiting[i].id)
