@@ -5,13 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
 	"errand/internal/oncall/act"
 	"errand/internal/oncall/inspect"
 	"errand/internal/programs"
+	"errand/internal/style"
 	"errand/pkg/messages"
 )
 
@@ -127,7 +127,7 @@ func (e *erase) write(c console, t act.Traces) {
 			fmt.Fprintf(c.out, "the pages of the transaction list %s, which also hold other people's records\n", id)
 		}
 		if n := len(t.Rows); n > 0 {
-			fmt.Fprintf(c.out, "%d rows of the sending log that belong to none of these\n", n)
+			fmt.Fprintf(c.out, "%s of the sending log without one of these requests\n", style.Plural(n, "row", "rows"))
 		}
 	}
 	e.show(c, l)
@@ -157,7 +157,7 @@ func (e *erase) remove(ctx context.Context, c console, b broker, person act.Pers
 		report("pages of "+id, person.ErasePages(ctx, id, e.Why))
 	}
 	if n := len(t.Rows); n > 0 {
-		report(strconv.Itoa(n)+" rows", person.EraseRows(ctx, t.Rows, e.Why))
+		report(style.Plural(n, "row", "rows"), person.EraseRows(ctx, t.Rows, e.Why))
 	}
 	switch {
 	case len(failed) > 0:

@@ -15,7 +15,7 @@ var Users = []string{"mandate-consumer", "mail-consumer", "log-poller", "transac
 	"service", "producer", "subscriber", "ann", "olga", "eraser", "console", "console-act", "admin", "system"}
 
 // ErrNoPasswords means that the servers let in anyone.
-var ErrNoPasswords = errors.New("NATS lets in anyone: it has no users, or those of certificates")
+var ErrNoPasswords = errors.New("NATS asks for no password: anyone may connect, or anyone with a certificate")
 
 // TryPasswords reports a user whom the servers let in without a password, or with a wrong one: nats-server parses the values of its
 // variables, so that some passwords are empty to it. Users that the servers do not have are refused like wrong passwords.

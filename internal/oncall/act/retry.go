@@ -36,7 +36,7 @@ func (r Requests) Retry(ctx context.Context, op messages.Operation, id, why stri
 		return err
 	})
 	if errors.Is(err, errUnseen) {
-		err = refuse("no event of %s is kept: it is not deferred", id)
+		err = refuse("%s is not deferred: it waits in its queue, or nobody has seen it", id)
 	}
 	if err != nil {
 		return op, err

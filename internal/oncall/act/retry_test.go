@@ -85,7 +85,8 @@ func TestARetryThatWouldChangeNothingIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	for id, want := range map[string]string{
-		"nobody": "no event of nobody is kept", "runs": "runs is started, and not deferred", "gone": "its queue does not have gone",
+		"nobody": "nobody is not deferred: it waits in its queue", "runs": "runs is started, and not deferred",
+		"gone":            "its queue does not have gone",
 		"MAIL_REQUESTS-1": "was published without an id", "paused": "paused would not be begun: its queue is paused by ann@example.com: moved",
 		"not an id": "is not a valid request id",
 	} {
