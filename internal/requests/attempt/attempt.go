@@ -74,6 +74,22 @@ func (c *Caller) Pause(ctx context.Context, wait time.Duration) bool {
 // Stopping reports whether the program is to end.
 func (c *Caller) Stopping() bool { return retry.Stopped(c.Stop) }
 
+// patient ends with ctx, or soon after the program was asked to stop: what was announced would wait until it is cut off, and
+// another worker would not know that it was not called.
+func (c *Caller) patient(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, end := context.WithCancel(ctx)
+	go func() { // ends with ctx
+		select {
+		case <-c.Stop:
+			if retry.Pause(ctx, retry.Answer) {
+				end()
+			}
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, end
+}
+
 // Verdict is how a delivery's calls ended.
 type Verdict string
 
@@ -375,7 +391,10 @@ func (r *run[T]) announce(ctx context.Context) error {
 	if r.Record == nil || until.passed(begin) { // if it has passed, another worker may have it: announcing it again will show
 		return nil
 	}
-	if err := r.Record(ctx, begin, until.wall); err != nil {
+	patient, end := r.patient(ctx)
+	err := r.Record(patient, begin, until.wall)
+	end()
+	if err != nil {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}

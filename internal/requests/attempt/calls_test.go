@@ -313,6 +313,37 @@ func TestWhatCannotBeRecordedIsNotCalled(t *testing.T) {
 	})
 }
 
+// A record that finds no room is tried for as long as that takes, and a slot is waited for. What was announced and not called
+// when the program ends says so: else its fate would be unknown.
+func TestAnAnnouncedCallThatWaitsIsPutOffWhenTheProgramEnds(t *testing.T) {
+	for _, on := range []string{"record", "slot"} {
+		synctest.Test(t, func(t *testing.T) {
+			h := newHarness("ok", "uncertain")
+			stop := make(chan struct{})
+			h.caller.Stop = stop
+			if on == "slot" {
+				h.occupy(t, 10*time.Minute)
+			} else {
+				h.call.Record = func(ctx context.Context, _, _ time.Time) error {
+					<-ctx.Done()
+					return context.Cause(ctx)
+				}
+			}
+			hard, end := context.WithCancel(t.Context())
+			time.AfterFunc(time.Minute, func() { close(stop); time.AfterFunc(25*time.Second, end) })
+			got := h.deliver(hard)
+			if got.Verdict != RetryLater || got.calls != 0 || !strings.HasSuffix(got.events, "started/1 deferred/0") {
+				t.Errorf("waiting for its %s: got %s", on, summary(got))
+			}
+			h.call.Record = nil
+			time.Sleep(time.Hour)
+			if got = h.deliver(t.Context()); got.Verdict != Done || got.calls != 1 || got.AfterUnknown {
+				t.Errorf("waiting for its %s, later: got %s", on, summary(got))
+			}
+		})
+	}
+}
+
 func TestEachAnnouncementIsRecordedBeforeItsCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness("busy 8s, ok", "")

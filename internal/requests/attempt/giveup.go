@@ -125,7 +125,7 @@ func (r *run[T]) await(ctx context.Context) error {
 	case !r.lease.Taken():
 		return &history.RetryLaterError{At: time.Now(), Cause: err}
 	default:
-		r.later(r.busy("the program ended before the call could be made", err), r.nextWait())
+		r.stopped(err)
 	}
 	return nil
 }
@@ -133,9 +133,14 @@ func (r *run[T]) await(ctx context.Context) error {
 // awaitSlot takes a slot before give_up_at. The call is announced again before its deadline passes: else a repeat of the
 // request would find a call of unknown fate that was never made. A verdict means that there will be no call; no slot is taken.
 func (r *run[T]) awaitSlot(ctx context.Context) error {
-	for !r.Slots.Try() {
+	if r.Slots.Try() {
+		return nil
+	}
+	patient, end := r.patient(ctx)
+	defer end()
+	for {
 		wait := min(time.Until(r.lease.until.monotonic)-retry.Margin/2, time.Until(r.GiveUpAt))
-		waits, cancel := context.WithTimeout(ctx, wait)
+		waits, cancel := context.WithTimeout(patient, wait)
 		err := r.Slots.Take(waits)
 		cancel()
 		switch {
@@ -145,10 +150,17 @@ func (r *run[T]) awaitSlot(ctx context.Context) error {
 			return context.Cause(ctx)
 		case !time.Now().Before(r.GiveUpAt):
 			return r.giveUp(ctx)
+		case patient.Err() != nil:
+			r.stopped(err)
+			return nil
 		}
 		if err := r.announce(ctx); err != nil || r.result.Verdict != "" {
 			return err
 		}
 	}
-	return nil
+}
+
+// stopped defers a request whose call was announced and will not be made.
+func (r *run[T]) stopped(err error) {
+	r.later(r.busy("the program ended before the call could be made", err), r.nextWait())
 }
