@@ -12,6 +12,7 @@ import (
 
 	"errand/internal/bus"
 	"errand/internal/history"
+	"errand/internal/history/historytest"
 	"errand/internal/requests/attempt"
 	"errand/internal/requests/hold"
 	"errand/pkg/clients"
@@ -204,5 +205,45 @@ func TestRedrivesOfOneRequestBeginNoHold(t *testing.T) {
 		if h.settle(t.Context(), d); h.answered() != "+ACK" || h.hold.Active() {
 			t.Fatalf("%d times handled: %s", len(h.handled), h.hold.Why())
 		}
+	}
+}
+
+// earlier is a log whose events were stored some time before.
+type earlier struct {
+	*historytest.Log
+	by time.Duration
+}
+
+func (l earlier) Leader(ctx context.Context, op messages.Operation, filter string) (history.Entry, error) {
+	e, err := l.Log.Leader(ctx, op, filter)
+	e.At = e.At.Add(-l.by)
+	return e, err
+}
+
+// A repeat whose time is over does not end a request that a person has opened again since: that has a time of its own.
+func TestARepeatDoesNotGiveUpWhatAPersonRedrives(t *testing.T) {
+	for what, c := range map[string]struct {
+		giveUp, reopened time.Duration // how long ago
+		by               string
+		want             time.Duration // from now on
+	}{
+		"given up before the redrive": {time.Hour, time.Minute, "ann", 24*time.Hour - time.Minute},
+		"given up since the redrive":  {time.Minute, time.Hour, "ann", -time.Minute},
+		"a correction":                {time.Hour, time.Minute, messages.ByCorrection, -time.Hour},
+	} {
+		t.Run(what, func(t *testing.T) {
+			h := newHarness(t)
+			body := enrollment(map[string]any{"request_id": "pay-1", "give_up_at": messages.Time{Time: time.Now().Add(-c.giveUp)}.String()})
+			h.reopened("pay-1", c.by, body)
+			h.Consumer.Log = earlier{h.log, c.reopened}
+			var got time.Duration
+			h.handle(func(ctx context.Context, r attempt.Request[messages.EnrollRequest]) (messages.Event, error) {
+				got = time.Until(r.GiveUpAt)
+				return succeeds(ctx, r)
+			})
+			if h.deliver(t.Context(), body, 1); (got - c.want).Abs() > 10*time.Second {
+				t.Errorf("it is given up in %v, want %v", got, c.want)
+			}
+		})
 	}
 }

@@ -104,8 +104,12 @@ func (c *Consumer[R]) answer(ctx context.Context, d *delivery[R]) (h *history.Hi
 			if !valid {
 				return c.notRun(ctx, h, d, p, why)
 			}
+			giveUp, err := c.giveUpAt(ctx, h, d, p)
+			if err != nil {
+				return messages.Event{}, err
+			}
 			return c.op.Handle(ctx, attempt.Request[R]{Body: d.body, Delivery: attempt.Delivery{Prior: p, History: h, Permit: d.permit,
-				Published: d.Published, GiveUpAt: d.giveUp}})
+				Published: d.Published, GiveUpAt: giveUp}})
 		})
 		conflict, ok := errors.AsType[*history.ConflictError](err)
 		if !ok {

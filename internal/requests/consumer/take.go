@@ -255,6 +255,7 @@ type delivery[R any] struct {
 	invalid error  // why it cannot be run
 	// ids are the ids it may be reported under: the one it names, then the queue's, for when another request has the first.
 	ids    []string
+	named  time.Time // its give_up_at, if it has one
 	giveUp time.Time
 	redrive
 }
@@ -266,22 +267,42 @@ func (c *Consumer[R]) open(r *bus.Request, permit *hold.Permit) *delivery[R] {
 	d := &delivery[R]{Request: r, permit: permit}
 	named := c.decode(d)
 	d.digest = named.FingerprintOf(r.Data)
-	kept := c.Kept()
-	if d.invalid == nil {
-		if d.giveUp = named.GiveUpAt; !d.giveUp.IsZero() {
-			d.invalid = messages.CheckGiveUpAt(d.giveUp, r.Published, kept)
+	if d.invalid == nil && !named.GiveUpAt.IsZero() {
+		if d.invalid = messages.CheckGiveUpAt(named.GiveUpAt, r.Published, c.Kept()); d.invalid == nil {
+			d.named = named.GiveUpAt
 		}
 	}
 	d.redrive = redriveOf(r)
-	if d.giveUp.IsZero() || d.redriven && d.giveUp.Before(r.Published) { // a redrive has its time from its publishing on
-		d.giveUp = r.Published.Add(min(c.GiveUpAfter, messages.MaxGiveUp(kept)))
-	}
+	d.giveUp = c.giveUp(d, r.Published, d.redriven)
 	own := r.Stream + "-" + strconv.FormatUint(r.Sequence, 10)
 	d.ids = []string{own, own + "-" + strconv.FormatInt(r.Published.UnixNano(), 36)}
 	if id := named.ID(r.Header.Get(nats.MsgIdHdr), d.invalid); id != "" {
 		d.ids = append([]string{id}, d.ids...)
 	}
 	return d
+}
+
+// giveUp is when a request is given up that was published at a time. A redrive has its time from then on.
+func (c *Consumer[R]) giveUp(d *delivery[R], published time.Time, redriven bool) time.Time {
+	if d.named.IsZero() || redriven && d.named.Before(published) {
+		return published.Add(min(c.GiveUpAfter, messages.MaxGiveUp(c.Kept())))
+	}
+	return d.named
+}
+
+// giveUpAt is when a delivery gives a request up. A repeat whose own time is over does not end what a person has opened again since.
+func (c *Consumer[R]) giveUpAt(ctx context.Context, h *history.History, d *delivery[R], p history.Prior) (time.Time, error) {
+	if d.redriven || p.State == "" || time.Now().Before(d.giveUp) {
+		return d.giveUp, nil
+	}
+	e, err := c.Log.Leader(ctx, c.op.Name, c.op.Name.Subject(messages.Reopened, h.ID))
+	if err != nil || e.Sequence == 0 {
+		return d.giveUp, err
+	}
+	if said, err := messages.ReadFacts(e.Body); err != nil || said.By == messages.ByCorrection {
+		return d.giveUp, nil
+	}
+	return c.giveUp(d, e.At, true), nil
 }
 
 // decode reads the body. A panic is this request's fault alone.
