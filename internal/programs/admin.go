@@ -59,7 +59,19 @@ func (r *readiness) add(check func() string) {
 // addList adds the sweeper of a poller's list: why it is not ready, and whether that is the service's fault.
 func (r *readiness) addList(fault, upstream func() string) {
 	r.add(fault)
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.upstream = upstream
+}
+
+// ofUpstream is what the service of a poller's list is at fault for, "" for nothing.
+func (r *readiness) ofUpstream() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.upstream == nil {
+		return ""
+	}
+	return r.upstream()
 }
 
 // note adds what there is to say while the program can work; it returns "" for nothing.
@@ -201,10 +213,7 @@ func (r *runtime) status() bus.ProgramStatus {
 	host, _ := os.Hostname() // "" says as little as a wrong one
 	s := bus.ProgramStatus{Program: r.name, Host: host, Version: Version(), Started: messages.Time{Time: r.started},
 		Faults: append([]string{}, r.ready.others()...), Holds: []bus.Hold{}, Notes: r.ready.noted(),
-		Duplicates: r.metrics.transactions.twice(), Standby: r.ready.standby.Load()}
-	if r.ready.upstream != nil {
-		s.Upstream = r.ready.upstream()
-	}
+		Duplicates: r.metrics.transactions.twice(), Standby: r.ready.standby.Load(), Upstream: r.ready.ofUpstream()}
 	if !r.onDemand { // the next call shows whether it is stored now
 		s.NotStored = r.publisher.Faults()
 	}

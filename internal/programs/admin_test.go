@@ -114,3 +114,16 @@ func TestANoteShowsThoughTheProgramIsReady(t *testing.T) {
 		}
 	}
 }
+
+// Programs are asked how they are from the moment that they are connected.
+func TestAPollerMayBeAskedHowItIsWhileItStarts(t *testing.T) {
+	r := &runtime{metrics: newMetrics(), natsCheck: natsCheck{onDemand: true}} // it has stored nothing
+	asked := make(chan struct{})
+	go func() {
+		defer close(asked)
+		for r.status().Upstream == "" { // ends: see below
+		}
+	}()
+	r.ready.addList(func() string { return "" }, func() string { return "the list is refused" })
+	<-asked
+}

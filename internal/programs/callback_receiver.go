@@ -40,12 +40,11 @@ func (p *CallbackReceiver) Run(ctx context.Context) error {
 	}
 	defer func() { _ = listener.Close() }() // as a rule the server has
 
-	r, err := p.start(ctx, "callback-receiver", "")
+	r, err := p.start(ctx, bus.CallbackReceiver, "")
 	if err != nil {
 		return err
 	}
 	defer r.close()
-	r.onDemand = true
 	if _, err := r.check(ctx, nil, bus.MandateCallbacks); err != nil {
 		return err
 	}
