@@ -1,10 +1,14 @@
 package bus_test
 
 import (
+	"crypto/sha256"
 	"errors"
+	"os"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/nats-io/nkeys"
 
 	"errand/internal/bus"
 	"errand/internal/sandbox/devkit/devtest"
@@ -41,5 +45,21 @@ func TestTheUsersAreThoseOfTheShippedFile(t *testing.T) {
 	slices.Sort(shipped)
 	if have := slices.Sorted(slices.Values(bus.Users)); !slices.Equal(have, shipped) {
 		t.Errorf("bus.Users are %v, the shipped ones %v", have, shipped)
+	}
+}
+
+// Nobody can have made the seed of a key that is the hash of a sentence.
+func TestTheKeyOfNobodyHasNoSeed(t *testing.T) {
+	sum := sha256.Sum256([]byte("errand: nobody is admin"))
+	key, err := nkeys.Encode(nkeys.PrefixByteUser, sum[:])
+	if err != nil {
+		t.Fatal(err)
+	}
+	shipped, err := os.ReadFile("../../deploy/nats/emergency.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(shipped), "nkey: "+string(key)+" }") {
+		t.Errorf("the key of emergency.conf is not %s", key)
 	}
 }
