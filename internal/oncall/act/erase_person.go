@@ -34,11 +34,11 @@ func TracesOf(ctx context.Context, r inspect.Reader, word string, secrets []*mes
 		return t, err
 	}
 	for _, f := range known.Found {
-		if f.Pages > 0 {
+		if f.Pages > 0 && !ofAnotherPayer(f.Operation, f.As) {
 			t.Listings = append(t.Listings, f.RequestID)
-		}
-		if f.Pages > 0 && f.Pages == f.Messages {
-			continue
+			if f.Pages == f.Messages {
+				continue
+			}
 		}
 		e, err := ErasureOf(ctx, r, f.Operation, f.RequestID, now)
 		switch {
@@ -87,10 +87,17 @@ func (e Erasure) ofOthers(as string) string {
 		return "its history is gone"
 	case e.Recipients > 1:
 		return fmt.Sprintf("it has %d recipients", e.Recipients)
-	case e.Operation == messages.Send && !strings.Contains(as, string(messages.NamedRecipient)):
-		return "it is to somebody else, and names it as " + as
+	case e.Operation == messages.Send && !strings.Contains(as, string(messages.NamedRecipient)), ofAnotherPayer(e.Operation, as):
+		return "it is of somebody else, and names it as " + as
 	}
 	return ""
+}
+
+// ofAnotherPayer reports whether what names somebody names them beside a payer: each record of the transaction list has the
+// merchant's address.
+func ofAnotherPayer(op messages.Operation, as string) bool {
+	return bus.EventsOf(op) == bus.MandateEvents && strings.Contains(as, string(messages.NamedAddress)) &&
+		!strings.Contains(as, string(messages.NamedPayer)) && !strings.Contains(as, string(messages.NamedOrder))
 }
 
 // ErasePages removes the pages of a listing that has ended, with all records in them: one
