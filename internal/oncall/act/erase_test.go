@@ -443,8 +443,8 @@ func TestOfAMessageToSeveralOnlyOnesOwnIsErased(t *testing.T) {
 			"unread rows=2 refused=it has 2 recipients: only the rows of this address are removed; name its id to erase all of it"},
 		"typo": {"typo rows=0 refused="},
 		"merchant@example.com": {"sold rows=0 refused=it is of somebody else, and names it as address: only the rows of this address are " +
-			"removed; name its id to erase all of it", "list rows=0 refused=it is of somebody else, and names it as address: only the rows of this " +
-			"address are removed; name its id to erase all of it"},
+			"removed; name its id to erase all of it", "list rows=0 refused=it is of somebody else, and names it as address: only the rows of " +
+			"this address are removed; name its id to erase all of it"},
 		"DD010": {"sold rows=0 refused="},
 	} {
 		found, err := act.TracesOf(t.Context(), r, word, nil, time.Now().Add(30*24*time.Hour))
