@@ -29,7 +29,7 @@ func (l *Log) update(ctx context.Context) error {
 		}
 	}
 	now := time.Now()
-	for record, err := range l.Store.Requests(ctx, l.since) {
+	for record, err := range l.Requests(ctx, l.since) {
 		if err != nil {
 			return fmt.Errorf("deliveries: read requests: %w", err)
 		}

@@ -24,7 +24,7 @@ func (l *Log) resolve(ctx context.Context, now, through time.Time) error {
 			continue
 		}
 		failpoint.Here(failpoint.BeforePublish, "resolved")
-		if err := l.Store.Resolve(context.WithoutCancel(ctx), e, u.over); err != nil {
+		if err := l.Resolve(context.WithoutCancel(ctx), e, u.over); err != nil {
 			return fmt.Errorf("deliveries: resolve: %w", err)
 		}
 		failpoint.Here(failpoint.AfterPublish, "resolved")

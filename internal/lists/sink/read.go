@@ -97,6 +97,9 @@ type reader struct {
 func (s *Store) end(ctx context.Context, op messages.Operation, filters ...string) (last history.Entry, err error) {
 	ctx, cancel := context.WithTimeout(ctx, retry.Storage)
 	defer cancel()
+	if len(filters) == 0 {
+		filters = []string{">"}
+	}
 	for _, filter := range filters {
 		one, err := s.events.Leader(ctx, op, filter)
 		if err != nil {
@@ -181,7 +184,7 @@ func (r *reader) follow(ctx context.Context, js jetstream.JetStream, cfg jetstre
 		}
 		r.next, r.at = meta.Sequence.Stream+1, meta.Timestamp
 		wanted := func(filter string) bool { return messages.MatchSubject(filter, m.Subject()) }
-		if slices.ContainsFunc(r.Filters, wanted) && !take(m, meta) {
+		if (len(r.Filters) == 0 || slices.ContainsFunc(r.Filters, wanted)) && !take(m, meta) {
 			return false, nil
 		}
 		if meta.Sequence.Stream >= last || loose && meta.NumPending == 0 {

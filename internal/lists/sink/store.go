@@ -39,14 +39,14 @@ type List struct {
 // Source is some of the events in an operation's stream.
 type Source struct {
 	Operation messages.Operation
-	Filters   []string
+	Filters   []string // none for all of them
 }
 
 // The lists.
 var (
 	SendingLog = List{messages.Log, []string{messages.Delivery.Subject("*", "*")}, []Source{
 		{messages.Log, []string{messages.Log.Subject(messages.Sent, ">")}},
-		{messages.Send, []string{"mail.>"}}}}
+		{Operation: messages.Send}}}
 	TransactionList = List{messages.Transactions, []string{messages.Application.Subject("*", "*"), messages.Deduction.Subject("*", "*")},
 		[]Source{{messages.Enroll, []string{messages.Enroll.Subject(messages.Started, "*"), messages.Enroll.Subject(messages.Failed, "*"),
 			messages.Enroll.Subject(messages.Resolved, "*")}}}}

@@ -42,8 +42,9 @@ func times(zone *time.Location) template.FuncMap {
 		if t.IsZero() {
 			return "–"
 		}
+		//nolint:gosec // no text of others
 		return template.HTML(`<time datetime="` + t.UTC().Format(time.RFC3339Nano) + `" title="` + format(t, "2 Jan 2006, 15:04:05 MST") +
-			`">` + text + `</time>`) //nolint:gosec // no text of others
+			`">` + text + `</time>`)
 	}
 	return template.FuncMap{
 		"age": func(at time.Time) template.HTML { return tag(at, inspect.Ago(time.Since(at))) },
