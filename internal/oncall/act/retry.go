@@ -104,7 +104,8 @@ func (r Requests) retriable(ctx context.Context, op messages.Operation, id strin
 	return retrying{op, last, m, "deferred until " + at(f.NotBefore.Time) + " (" + string(f.Reason) + "); run it now"}, nil
 }
 
-// endBatches ends the waits of a message's batches.
+// endBatches ends the waits of a message's batches. One that waited before the message was opened again waits no longer, and what is
+// stored over it would hide that it may be sent once more.
 func (r Requests) endBatches(ctx context.Context, op messages.Operation, id string) error {
 	if op != messages.Send {
 		return nil
@@ -115,13 +116,17 @@ func (r Requests) endBatches(ctx context.Context, op messages.Operation, id stri
 		ids = append(ids, messages.BatchID(s.ID, s.Batch))
 		return true
 	})
+	var reopened history.Entry
+	if err == nil {
+		reopened, err = r.Log.Leader(ctx, op, op.Subject(messages.Reopened, id))
+	}
 	for _, batch := range ids {
 		if err != nil {
 			break
 		}
 		var last history.Entry
 		last, err = r.Log.Leader(ctx, messages.Batch, messages.Batch.Filter(batch))
-		if err == nil && messages.StateOf(last.Subject) == messages.Deferred {
+		if err == nil && messages.StateOf(last.Subject) == messages.Deferred && last.Sequence > reopened.Sequence {
 			err = r.endWait(ctx, messages.Batch, batch, last)
 		}
 	}

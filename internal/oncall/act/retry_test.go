@@ -74,6 +74,21 @@ func TestTheBatchesOfARetriedMessageBeginNow(t *testing.T) {
 	}
 }
 
+// A batch waits for nothing that was before a redrive. What the redrive said of it still holds after a retry.
+func TestARetryLeavesABatchThatARedriveNamesAsItIs(t *testing.T) {
+	d := newDeadLetters(t)
+	d.put("mail.batch.deferred.m1.1", d.wait(`"batch":1,"count":2`))
+	reopened := d.put("mail.send.reopened.m1", `{"by":"ann","was":{"state":"uncertain"},"batches":[1],"after_unknown":true}`)
+	d.deferred(messages.Send, "m1", withID("m1", mail))
+	if _, err := d.Retry(t.Context(), messages.Send, "m1", "it is back"); err != nil {
+		t.Fatal(err)
+	}
+	h := &history.History{Log: d.Log, Operation: messages.Batch, ID: "m1.1", ReopenedAt: reopened, Named: true}
+	if p, err := h.Read(t.Context()); err != nil || p.State != messages.Reopened || !p.Again {
+		t.Errorf("it is read as %+v, %v", p, err)
+	}
+}
+
 func TestARetryThatWouldChangeNothingIsRefused(t *testing.T) {
 	d := newDeadLetters(t)
 	d.deferred(messages.Enroll, "paused", withID("paused", enrollment("DD1")))
