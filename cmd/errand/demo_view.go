@@ -74,7 +74,7 @@ func (v *demoView) printSummary(h *installation, problems []string) {
 func (v *demoView) printHints(h *installation) {
 	to := " --nats-url " + withoutCredentials(h.nats)
 	fmt.Fprintf(v.out, `
-Everything keeps running until Ctrl-C. Try in another terminal:
+Everything keeps running until Ctrl-C. Try in another terminal (errand is go run ./cmd/errand, if it is not installed):
 
     errand watch%[1]s --since 10m 'mandate.*.*.%[3]s' 'mail.*.*.%[2]s' 'mail.batch.*.%[2]s.*'
     errand publish%[1]s mail.send.requested --wait -f from=me@example.com -f to=you@example.com -f subject=Hi -f content=Hello
@@ -84,7 +84,6 @@ Everything keeps running until Ctrl-C. Try in another terminal:
 or make the email service cut the connection after accepting a message, then publish again: the fate of that call is unknown.
 
     curl -d '{"operation":"send","kind":"accept_cut","times":1}' %[4]s/_sandbox/faults
-    nats --server %[5]s stream ls
 
-`, to, v.many.id, v.scenario.requests[0].id, h.sandbox, withoutCredentials(h.nats))
+`, to, v.many.id, v.scenario.requests[0].id, h.sandbox)
 }
