@@ -163,6 +163,20 @@ func TestWhatWasNotStoredIsToldApartFromWhatMayBe(t *testing.T) {
 	if _, err := w.client.Publish(t.Context(), large); !errors.Is(err, errand.ErrTooLarge) {
 		t.Errorf("larger than the stream takes: %v", err)
 	}
+	requests, err := w.js.Stream(t.Context(), "MAIL_REQUESTS")
+	if err != nil {
+		t.Fatal(err)
+	}
+	full := requests.CachedInfo().Config
+	full.MaxBytes = 1
+	if _, err := w.js.UpdateStream(t.Context(), full); err != nil {
+		t.Fatal(err)
+	}
+	_, err = w.client.Publish(t.Context(), letter("a", "x"))
+	if api, ok := errors.AsType[*jetstream.APIError](err); !ok || errors.Is(err, errand.ErrNoAck) ||
+		err.Error() != "publish mail.send.requested: not published: "+api.Error() {
+		t.Errorf("full: %v", err)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := w.client.Publish(ctx, letter("a", "x")); !errors.Is(err, errand.ErrNoAck) || !errors.Is(err, context.Canceled) {

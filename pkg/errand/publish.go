@@ -122,7 +122,7 @@ func publishError(err error) error {
 	case errors.Is(err, nats.ErrMaxPayload), isAPI && api.ErrorCode == tooLarge:
 		return ErrTooLarge
 	case isAPI && api.ErrorCode != inProcess:
-		return err
+		return fmt.Errorf("not published: %w", api)
 	}
 	return fmt.Errorf("%w: %w", ErrNoAck, err)
 }
