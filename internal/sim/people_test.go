@@ -155,6 +155,8 @@ func idOf(op messages.Operation, m *message) string {
 	return cmp.Or(meta.RequestID, m.header.Get(nats.MsgIdHdr))
 }
 
+func (d desk) Discards(context.Context, time.Time) ([]act.Entry, error) { return nil, nil } // nobody discards
+
 func (d desk) MaxSize(context.Context, messages.Operation) (int, error) { return 0, nil }
 
 func (d desk) Publish(ctx context.Context, m *nats.Msg) (duplicate bool, err error) {

@@ -44,6 +44,8 @@ type Queues interface {
 	// requests are in theirs, the first of which was reopened at since.
 	Waiting(ctx context.Context, op messages.Operation, id string) ([]bus.Message, error)
 	Queued(ctx context.Context, op messages.Operation, since time.Time, ids map[string]bool) error
+	// Discards are the newest acts by which people left dead letters as they are, since a time.
+	Discards(ctx context.Context, since time.Time) ([]Entry, error)
 	// MaxSize is of a message in the queue; 0 means no limit.
 	MaxSize(ctx context.Context, op messages.Operation) (int, error)
 	// Publish reports whether the message is taken for a duplicate.
@@ -51,6 +53,17 @@ type Queues interface {
 }
 
 type queues struct{ inspect.Reader }
+
+// maxDiscards is how many a plan looks at.
+const maxDiscards = 1000
+
+func (q queues) Discards(ctx context.Context, since time.Time) ([]Entry, error) {
+	acts, err := Acts(ctx, q.Conn, Query{Verb: Discard, Since: since, Limit: maxDiscards})
+	if errors.Is(err, bus.ErrNoStream) { // or this person may not read it
+		return nil, nil
+	}
+	return acts, err
+}
 
 func (q queues) MaxSize(ctx context.Context, op messages.Operation) (int, error) {
 	stream, err := q.JS.Stream(ctx, bus.QueueOf(op).Stream)

@@ -78,7 +78,7 @@ func PlanID(items []Item) string {
 // maxLooked is the maximum number of messages of a plan that are looked for in the sending log.
 const maxLooked = 20
 
-// Plan classifies dead letters, newest first per request. It changes nothing.
+// Plan classifies dead letters, newest first per request, and says which of them somebody has discarded. It changes nothing.
 func (r Requests) Plan(ctx context.Context, letters []inspect.DeadLetter) ([]Item, error) {
 	items := make([]Item, 0, len(letters))
 	waiting, since := map[messages.Operation]map[string]bool{}, map[messages.Operation]time.Time{}
@@ -124,7 +124,23 @@ func (r Requests) Plan(ctx context.Context, letters []inspect.DeadLetter) ([]Ite
 			items[i] = item.as(inspect.Underway, "it is reopened already, and waits in its queue")
 		}
 	}
-	return items, nil
+	return items, r.sayDiscarded(ctx, items)
+}
+
+// sayDiscarded adds to items who discarded them, and why: that is no reason to run none of them, but one to ask first.
+func (r Requests) sayDiscarded(ctx context.Context, items []Item) error {
+	if len(items) == 0 {
+		return nil
+	}
+	oldest := slices.MinFunc(items, func(a, b Item) int { return a.letter.Time.Compare(b.letter.Time.Time) })
+	discards, err := r.Queues.Discards(ctx, oldest.letter.Time.Time)
+	for _, d := range discards {
+		i := slices.IndexFunc(items, func(i Item) bool { return i.Sequence == d.DeadLetter && i.Operation == d.Operation })
+		if i >= 0 && d.Result == Done && d.Suspect == "" {
+			items[i].Says += "; " + d.Actor + " discarded it: " + d.Why
+		}
+	}
+	return err
 }
 
 // Letters returns the newest dead letter of each request: of the ids and sequences that are named, or else of a query's.

@@ -219,6 +219,19 @@ func TestAPlanKnowsWhatHasGoneOn(t *testing.T) {
 	}
 }
 
+func TestAPlanSaysWhoDiscardedADeadLetter(t *testing.T) {
+	d := newDeadLetters(t)
+	d.ended(messages.Enroll, "r1", enrollment("DD1"), messages.Failed, `,"reason":"refused"`)
+	d.ended(messages.Enroll, "r2", enrollment("DD2"), messages.Failed, `,"reason":"refused"`)
+	d.must(d.Discard(t.Context(), d.plan("r1"), "the payer signed on paper"))
+	for _, i := range d.plan("r1", "r2") {
+		said := strings.Contains(i.Says, d.Name+" discarded it: the payer signed on paper")
+		if said != (i.RequestID == "r1") {
+			t.Errorf("%s: the plan says %q", i.RequestID, i.Says)
+		}
+	}
+}
+
 func TestARedriveOpensTheRequestAndPublishesItsBytes(t *testing.T) {
 	d := newDeadLetters(t)
 	contents := enrollment("DD1")
