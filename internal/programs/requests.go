@@ -48,6 +48,7 @@ func (q *Requests) settings(r *runtime, store bus.EventStore) consumer.Settings 
 func (r *runtime) hold(op messages.Operation, service string, interval time.Duration) *hold.Hold {
 	h := &hold.Hold{Service: service, Interval: interval, Log: r.log}
 	r.ready.addHold(op, h)
+	r.ready.note(h.Doubt)
 	r.metrics.ofHold(op, h)
 	return h
 }

@@ -86,7 +86,7 @@ var AlertsAlone = map[string]string{
 	"ErrandBudgetBurns":        "it is about hours and days; failing and uncertain say what is wrong now",
 	"ErrandPanics":             "each process counts them for itself; the request fails, and status counts that",
 	"ErrandCallsOfUnknownFate": "each process counts its calls; a hold or uncertain requests follow",
-	"ErrandCallsTurnedAway":    "each process counts its calls; a hold or a backlog follows",
+	"ErrandCallsTurnedAway":    "each process counts its calls; it notes that, or holds the operation",
 	"ErrandLookUpsLate":        "each poller counts its looks",
 	"ErrandCallbacksRefused":   "callback-receiver counts them for itself",
 	"ErrandCallbacksForeign":   "callback-receiver counts them for itself",

@@ -90,6 +90,16 @@ func (h *Hold) Active() bool { return h.Why() != "" }
 
 func (h *Hold) held() bool { return h.fault.why != "" }
 
+// Doubt says that calls are turned away, of too few requests to hold the operation; "" if none was lately, or it is held.
+func (h *Hold) Doubt() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if n := h.counts; h.held() || len(n.refused)+len(n.exhausted) == 0 || time.Since(n.last) > 2*retry.Longest { // they waited Longest
+		return ""
+	}
+	return fmt.Sprintf("%s turns calls away since %s, and answered none well", h.Service, h.counts.first.UTC().Format(time.RFC3339))
+}
+
 // SucceededSince reports whether a call was answered well since t.
 func (h *Hold) SucceededSince(t time.Time) bool {
 	h.mu.Lock()
@@ -165,6 +175,17 @@ type counts struct {
 	refused   requests
 	exhausted requests
 	unknown   requests
+	// first and last are when one of the first two kinds was counted.
+	first, last time.Time
+}
+
+// turnedAway notes when a call was.
+func (n *counts) turnedAway(by *requests, request string) int {
+	n.last = time.Now()
+	if n.first.IsZero() {
+		n.first = n.last
+	}
+	return by.add(request)
 }
 
 // requests is a set of requests. It stays small: it begins a hold when it is full.
@@ -187,11 +208,11 @@ func (n *counts) add(service, request string, c Call) fault {
 	}
 	switch fate := clients.FateOf(c.Err); {
 	case fate == clients.Held && !c.Suspect:
-		if n.refused.add(request) >= refusedRequests {
+		if n.turnedAway(&n.refused, request) >= refusedRequests {
 			return fault{why: fmt.Sprintf("%s answers %d: %s", service, status, faultOf(status)), cause: Refused, status: status}
 		}
 	case fate == clients.Busy && c.Exhausted:
-		if n.exhausted.add(request) >= exhaustedRequests {
+		if n.turnedAway(&n.exhausted, request) >= exhaustedRequests {
 			if status == 0 {
 				return fault{why: service + " cannot be reached", cause: Unreachable}
 			}

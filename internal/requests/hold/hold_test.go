@@ -128,6 +128,24 @@ func TestAHoldBeginsWhenTheFaultIsSurelyNotOneRequests(t *testing.T) {
 	}
 }
 
+func TestTooFewRequestsToHoldForLeaveADoubt(t *testing.T) {
+	t.Parallel()
+	for calls, want := range map[string]bool{"a ok": false, "a busy": false, "a busy out": true, "a busy out, b busy out": true, "a 401": true,
+		"a busy out, b busy out, c busy out": false, "a busy out, b ok": false, "a suspect": false, "a silence": false} {
+		synctest.Test(t, func(t *testing.T) {
+			h := newHold()
+			observe(t, h, calls)
+			if got := h.Doubt(); (got != "") != want {
+				t.Errorf("%s: %q, want some: %t", calls, got, want)
+			}
+			time.Sleep(time.Hour)
+			if got := h.Doubt(); got != "" {
+				t.Errorf("%s, an hour ago: %q", calls, got)
+			}
+		})
+	}
+}
+
 func TestWhyKeepsWhenTheHoldBegan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := held(t)
