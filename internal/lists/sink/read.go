@@ -98,7 +98,7 @@ func (s *Store) end(ctx context.Context, op messages.Operation, filters ...strin
 	ctx, cancel := context.WithTimeout(ctx, retry.Storage)
 	defer cancel()
 	if len(filters) == 0 {
-		filters = []string{">"}
+		filters = []string{"*.>"} // for ">" the server has nothing where its last message was removed
 	}
 	for _, filter := range filters {
 		one, err := s.events.Leader(ctx, op, filter)
