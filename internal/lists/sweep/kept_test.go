@@ -1,0 +1,51 @@
+package sweep
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+// aged is a sink that knows since when events are kept by nothing but the age that they may have, which people change.
+type aged struct {
+	*sink
+	age *time.Duration
+}
+
+func (d aged) Kept(context.Context) (time.Time, error) { return time.Now().Add(-*d.age), nil }
+
+// The time since when rows count as published never goes back: rows whose events are gone are not published again where events may
+// become older, neither by the poller that runs nor by the next one.
+func TestSinceWhenRowsCountAsPublishedNeverGoesBack(t *testing.T) {
+	for _, restarts := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, NewestFirst, 300)
+			w.sweeper.Interval, w.sweeper.Logger = time.Minute, zerolog.Nop()
+			age := 30 * time.Hour
+			run := func(d time.Duration) {
+				w.sink = &sink{store: w.store}
+				w.sweeper.Sink = aged{w.sink, &age}
+				ctx, stop := context.WithTimeout(t.Context(), d)
+				defer stop()
+				w.sink.stop = stop
+				if err := w.sweeper.Run(ctx); err != nil {
+					t.Fatal(err)
+				}
+			}
+			run(12 * time.Hour) // all rows are older than age by now
+			w.store.mu.Lock()
+			w.events, w.dropped = nil, 300
+			w.store.mu.Unlock()
+			if restarts {
+				age = 1000 * time.Hour
+			} else {
+				time.AfterFunc(2*time.Hour, func() { age = 1000 * time.Hour })
+			}
+			run(12 * time.Hour)
+			w.check(time.Time{})
+		})
+	}
+}
