@@ -122,21 +122,20 @@ func (r *run[T]) step(ctx context.Context, of **reading, until time.Time) error 
 	if err != nil || !w.done {
 		return err
 	}
-	all := of == &r.scan || w.Back.IsZero()
 	*of = nil
 	if err := r.collect(ctx, 0); err != nil || w.skipped {
 		return err
 	}
-	if all {
+	if of == &r.scan || w.Back.IsZero() {
 		r.ended(w)
 	}
-	r.readLast.Store(&w.Reading)
+	r.readLast.Store(w)
 	return nil
 }
 
 // ended notes that the list was read completely, and what was read is stored.
 func (r *run[T]) ended(of *reading) {
-	r.readLast.Store(&of.Reading)
+	r.readLast.Store(of)
 	r.complete = of.Began
 	if o, known := of.order(); known {
 		r.state.Order = o

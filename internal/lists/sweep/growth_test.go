@@ -39,6 +39,7 @@ type growing struct {
 	fixed   int  // rows of each page; 0: as many as requested
 	noTotal bool // pages do not say how long the list is
 	keep    int  // rows that are listed; 0: all
+	drops   int  // oldest rows that are removed a second, but for the last of all
 
 	changing int           // one row of so many changes
 	changes  time.Duration // within
@@ -76,6 +77,7 @@ func (g *growing) grow() {
 	if g.keep > 0 {
 		g.dropped = max(g.dropped, len(g.rows)-g.keep)
 	}
+	g.dropped = max(g.dropped, min(int(now.Sub(g.began).Seconds()*float64(g.drops)), len(g.rows)-100))
 }
 
 func growingID(n, state int) (id ID) {
@@ -175,6 +177,9 @@ func growth(t *testing.T, seed uint64) {
 	}
 	most := min(1000, float64(limit)/max(g.latency, 10*time.Millisecond).Seconds()) // what can be read at all
 	steady, bursts := most*random.Float64()*0.9, random.IntN(3) == 0
+	if drops := rand.New(rand.NewPCG(seed, 10)); drops.IntN(5) == 0 {
+		g.drops = 1 + int(most*drops.Float64())
+	}
 	quiet := time.Duration(20+random.IntN(40)) * time.Second
 	g.rate = func(since time.Duration) float64 {
 		switch {
@@ -267,8 +272,8 @@ func growth(t *testing.T, seed uint64) {
 	}
 	if t.Failed() {
 		t.Logf("ended after %v, marks %d, last swept %v", time.Since(g.began), len(s.marks), d.lastSwept())
-		t.Logf("order %d, limit %d, fixed %d, %v a call, %.0f rows a second, bursts %t, keep %d, fails %v, no total %t", g.order,
-			limit, g.fixed, g.latency, steady, bursts, g.keep, g.fails, g.noTotal)
+		t.Logf("order %d, limit %d, fixed %d, %v a call, %.0f rows a second, bursts %t, keep %d, drops %d, fails %v, no total %t", g.order,
+			limit, g.fixed, g.latency, steady, bursts, g.keep, g.drops, g.fails, g.noTotal)
 	}
 }
 
@@ -373,4 +378,37 @@ func (g *growing) lookUp(ctx context.Context, s *Sweeper[int], limit int) {
 		_ = s.Publish(ctx, rows)
 		time.Sleep(300 * time.Millisecond)
 	}
+}
+
+// A log drops more old rows than come, steadily, as a day after a busier one.
+func TestAMarkMovesWhileAListShrinksBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGrowing(NewestFirst, 1, 90*time.Millisecond)
+		g.rate, g.changing = func(time.Duration) float64 { return 100 }, 0
+		g.rows = make([]growingRow, 400_000)
+		for i := range g.rows {
+			g.rows[i].created = g.began.Add(time.Duration(i-len(g.rows)) * 5 * time.Millisecond)
+		}
+		ctx, stop := context.WithTimeout(t.Context(), 20*time.Minute)
+		defer stop()
+		go func() {
+			for ctx.Err() == nil {
+				time.Sleep(10 * time.Millisecond)
+				g.mu.Lock()
+				g.dropped += 2
+				g.mu.Unlock()
+			}
+		}()
+		s := &store{told: map[ID]int{}}
+		k := &sink{store: s, stop: stop}
+		var mark Mark
+		n := 0
+		k.onMark = func(m Mark) { n++; mark = m }
+		if err := g.sweeper(k, 100, zerolog.Nop()).Run(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if behind := time.Since(mark.CompleteThrough); behind > 30*time.Second {
+			t.Errorf("%d marks, the last covers what was made until %v ago", n, behind)
+		}
+	})
 }

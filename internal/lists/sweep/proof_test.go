@@ -77,3 +77,43 @@ func TestARowThatIsListedTwiceIsNotTheEnd(t *testing.T) {
 		w.check(time.Time{})
 	})
 }
+
+// A service that starts again answers for a minute that its list is empty. No mark covers a row that is not published.
+func TestAnEmptyAnswerMovesNoMark(t *testing.T) {
+	for name, o := range orders {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, o, 3000)
+				w.run(10 * time.Minute)
+				for _, from := range []time.Duration{0, 5 * time.Second, 15 * time.Second, 40 * time.Second} {
+					w.change(func() {
+						w.add(20)
+						w.late(30 * time.Second)
+					})
+					time.Sleep(4 * time.Minute)
+					began := time.Now()
+					w.empty = func() bool { s := time.Since(began); return s >= from && s < from+time.Minute }
+					w.total = func(n int) int {
+						if w.empty() {
+							return 0
+						}
+						return n
+					}
+					d := &sink{store: w.store}
+					d.onMark = func(m Mark) {
+						for _, r := range w.rows {
+							if !t.Failed() && !r.created.After(m.CompleteThrough) && w.told[r.id(1)] == 0 {
+								t.Errorf("%v: a mark covers a row made %v before it that is not published", time.Since(began), m.CompleteThrough.Sub(r.created))
+							}
+						}
+					}
+					w.sweeper.Sink = d
+					ctx, stop := context.WithTimeout(t.Context(), 2*time.Minute)
+					d.stop = stop
+					_ = w.sweeper.Run(ctx)
+					stop()
+				}
+			})
+		})
+	}
+}

@@ -8,30 +8,28 @@ import (
 // reading reads the list page by page, from its first row to its last or back to a time.
 //
 // Rows are added and removed while it is read. A row that is added in front moves others on, and they are shown twice. One that is
-// removed in front moves others back, to where was read already: the total shrinks, and the reading goes back by as much. Behind
-// the last row is an empty page, or the last one again.
+// removed in front moves others back, to where was read already. So where the total shrinks, and a page shows no row of the one
+// before it, that one is read again, and if it has changed, all from where its rows may be.
 type reading struct {
-	Reading
-	page    int      // to be asked for next, from 1
-	far     int      // the last page so far
-	pages   int      // that were read
-	size    int      // rows of a full page, whatever was asked for
-	end     int      // rows up to the last one of the page that was read last
-	total   int      // of the list, as that page said; 0 if it did not
-	still   int      // pages in a row that showed nothing further
-	first   []uint64 // keys of the first page
-	last    []uint64 // keys of the last page that had any
+	Began   time.Time // every row that was listed then was read, of one that is done
+	Back    time.Time // ... if it was made since then; zero if whenever it was made
+	page    int       // to be asked for next, from 1
+	read    int       // rows from the first on that surely were
+	far     int       // the last page so far
+	pages   int       // that were read
+	size    int       // rows of a full page, whatever was asked for
+	end     int       // rows up to the last one of the page that was read last
+	total   int       // of the list, as the last page that had rows said; 0 if it did not
+	still   int       // pages in a row that showed nothing further: behind the last row they are empty, or the last one again
+	first   []uint64  // keys of the first page
+	last    []uint64  // keys of the last page that had any; all rows before them were read
+	ahead   []uint64  // keys of the page that was read behind it, though rows between them may not have been
+	behind  int       // total of that page; 0: there is none
 	newest  time.Time
 	rows    trend
 	medians trend // of pages: a single row may come late
 	done    bool
 	skipped bool // rows may have been missed, or could not be stored
-}
-
-// Reading is a complete reading of the list, or of its newer part.
-type Reading struct {
-	Began time.Time // every row that was listed then was read; zero if there was no reading
-	Back  time.Time // ... if it was made since then; zero if whenever it was made
 }
 
 const (
@@ -41,7 +39,7 @@ const (
 
 // newReading begins a reading back to a time; zero means the whole list.
 func newReading(back time.Time) *reading {
-	return &reading{Reading: Reading{Began: time.Now(), Back: back}, page: 1}
+	return &reading{Began: time.Now(), Back: back, page: 1}
 }
 
 // take takes the page that was asked for, and says what to ask for next.
@@ -49,24 +47,33 @@ func (w *reading) take(keys []uint64, total int) {
 	n := len(keys)
 	w.far = max(w.far, w.page)
 	if w.pages > 0 && n > w.size { // those before were shorter than full ones: nobody knows what they left out
-		*w = reading{Reading: w.Reading, page: 1, far: w.far, size: n}
+		*w = reading{Began: w.Began, Back: w.Back, page: 1, far: w.far, size: n}
 		return
 	}
 	w.size = max(w.size, n)
-	from, gone := (w.page-1)*w.size, w.total-total
-	further := slices.ContainsFunc(keys, func(key uint64) bool { return !slices.Contains(w.last, key) })
 	if w.pages++; w.pages == 1 {
-		w.first, gone = keys, 0
+		w.first, w.total, w.read = keys, total, (w.page-1)*w.size
 	}
-	w.end, w.total = from+n, total
-	if n > 0 {
-		w.last = keys
+	w.read -= max(0, w.total-total)
+	if w.behind > 0 && slices.Equal(keys, w.last) { // nothing has moved: what was read behind it is next to it
+		w.read, w.page, keys, total = w.page*w.size, w.page+1, w.ahead, w.behind
+		n = len(keys)
 	}
-	if gone > 0 && total > 0 && w.pages <= maxRead*(w.page+2) {
-		w.page = max(0, from-gone)/w.size + 1
+	shown, from := func(key uint64) bool { return slices.Contains(w.last, key) }, (w.page-1)*w.size
+	joins := total == 0 || from <= max(0, w.read) || slices.ContainsFunc(keys, shown)
+	if !joins && w.pages <= maxRead*(w.page+2) {
+		if w.total = total; w.behind == 0 {
+			w.page, w.ahead, w.behind = w.page-1, keys, total
+		} else {
+			w.page, w.behind = max(0, w.read)/w.size+1, 0
+		}
 		return
 	}
-	w.skipped = w.skipped || gone > 0 && total > 0
+	w.skipped, w.behind, w.read = w.skipped || !joins, 0, w.page*w.size
+	further := slices.ContainsFunc(keys, func(key uint64) bool { return !shown(key) })
+	if w.end = from + n; n > 0 {
+		w.last, w.total = keys, total
+	}
 	if w.still++; n > 0 && (further || total > 0) {
 		w.still = 0
 	}
@@ -74,6 +81,8 @@ func (w *reading) take(keys []uint64, total int) {
 	if w.done = ends || w.still > maxStill; !w.done && n > 0 {
 		w.page++
 	}
+	// A service that begins again may say for a while that there is nothing: that is no end, and no list.
+	w.skipped = w.skipped || w.done && (len(w.last) == 0 || n == 0 && total == 0 && w.end < w.total)
 }
 
 // back reports whether the next page is one that was read before: rows may be there that moved.

@@ -8,19 +8,28 @@ import (
 )
 
 // readList reads a list in pages of one size. change is called before each page, and gives the total that it says.
-func readList(list *[]uint64, size int, change func(page int) (total int)) (w *reading, seen map[uint64]bool, pages int) {
+// holes is how often a reading that is not going back has not shown a row in front of one that it has.
+func readList(list *[]uint64, size int, change func(page int) (total int)) (w *reading, seen map[uint64]bool, pages, holes int) {
+	last := uint64(0)
 	w, seen = newReading(time.Time{}), map[uint64]bool{}
 	for ; !w.done && pages < 10_000; pages++ {
 		total := change(pages)
 		from := min((w.page-1)*size, len(*list))
 		keys := slices.Clone((*list)[from:min(from+size, len(*list))])
 		for _, k := range keys {
-			seen[k] = true
+			if seen[k] = true; k < fresh {
+				last = max(last, k)
+			}
 		}
 		w.take(keys, total)
+		if !w.back() && !w.skipped && slices.ContainsFunc(*list, func(k uint64) bool { return k < last && !seen[k] }) {
+			holes++
+		}
 	}
-	return w, seen, pages
+	return w, seen, pages, holes
 }
+
+const fresh = 1000 // the first row that is added
 
 func listOf(n int) (list []uint64) {
 	for i := range n {
@@ -38,8 +47,8 @@ func TestAReadingShowsAllRowsAndEnds(t *testing.T) {
 					continue // it is believed that the first page is all
 				}
 				list := listOf(rows)
-				w, seen, pages := readList(&list, size, func(int) int { return total })
-				if len(seen) != rows || w.skipped || pages > rows/size+maxStill+2 {
+				w, seen, pages, holes := readList(&list, size, func(int) int { return total })
+				if holes > 0 || len(seen) != rows || w.skipped != (rows == 0) || pages > rows/size+maxStill+2 {
 					t.Fatalf("%d rows of %d, %d a page: %d seen in %d reads", rows, total, size, len(seen), pages)
 				}
 			}
@@ -54,7 +63,7 @@ func TestAReadingShowsTheRowsThatMoveWhereOthersAreRemoved(t *testing.T) {
 	for range 5000 {
 		list, size, at, gone := listOf(1+random.IntN(100)), 4+random.IntN(20), 1+random.IntN(20), 1+random.IntN(40)
 		rows := len(list)
-		w, seen, pages := readList(&list, size, func(page int) int {
+		w, seen, pages, holes := readList(&list, size, func(page int) int {
 			for range gone {
 				if page == at && len(list) > 1 {
 					i := random.IntN(len(list))
@@ -64,9 +73,58 @@ func TestAReadingShowsTheRowsThatMoveWhereOthersAreRemoved(t *testing.T) {
 			return len(list)
 		})
 		missing := slices.IndexFunc(list, func(k uint64) bool { return !seen[k] })
-		if !w.done || w.skipped || missing >= 0 || pages > 2*rows/size+10 {
+		if !w.done || w.skipped || holes > 0 || missing >= 0 || pages > 2*rows/size+10 {
 			t.Fatalf("%d of %d rows removed before page %d of %d: skipped %t after %d pages, the row now at %d is missing", gone, rows, at, size,
 				w.skipped, pages, missing)
+		}
+	}
+}
+
+// The list loses rows while each page is read, behind it, before it and where it is, and gains some: a reading shows every row that
+// stays, or says that it has not; of one that loses its last rows alone it shows all.
+func TestAReadingOfAListThatShrinksAllTheTimeShowsAllRows(t *testing.T) {
+	for seed := range uint64(4000) {
+		random := rand.New(rand.NewPCG(seed, 3))
+		list, size := listOf(100+random.IntN(300)), 4+random.IntN(20)
+		rows, added, behind := len(list), uint64(fresh), seed%2 == 0
+		gone, come := 1+random.IntN(size/2), 0
+		if behind {
+			come = random.IntN(2) * random.IntN(3)
+		}
+		w, seen, pages, holes := readList(&list, size, func(page int) int {
+			for range gone {
+				if at := random.IntN(max(1, len(list))); !behind && len(list) > 1 && random.IntN(3) == 0 {
+					list = slices.Delete(list, at, at+1)
+				} else if len(list) > 1 {
+					list = list[:len(list)-1]
+				}
+			}
+			for range come {
+				list = slices.Insert(list, 0, added)
+				added++
+			}
+			return len(list)
+		})
+		missing := slices.IndexFunc(list, func(k uint64) bool { return k < fresh && !seen[k] })
+		if !w.done || holes > 0 || behind && w.skipped || missing >= 0 && !w.skipped || pages > (maxRead+1)*(rows/size+4) {
+			t.Fatalf("seed %d: %d rows, %d a page, %d gone and %d come with each: skipped %t after %d pages, the row now at %d is missing", seed,
+				rows, size, gone, come, w.skipped, pages, missing)
+		}
+	}
+}
+
+// The service begins again while the list is read, and says that there is nothing: that is not its end.
+func TestAReadingThatMeetsNothingIsNotComplete(t *testing.T) {
+	for at := range 11 {
+		list := listOf(100)
+		w, _, pages, _ := readList(&list, 10, func(page int) int {
+			if page >= at {
+				list = nil
+			}
+			return len(list)
+		})
+		if whole := at == 10; !w.done || w.skipped == whole || pages > 20 {
+			t.Errorf("nothing from read %d on: done %t, skipped %t, after %d pages", at, w.done, w.skipped, pages)
 		}
 	}
 }
@@ -79,7 +137,7 @@ func TestTotalsThatAreGuessesHideNoRow(t *testing.T) {
 			for range 20 {
 				const rows = 500
 				list := listOf(rows)
-				_, seen, pages := readList(&list, size, func(int) int { return rows - by + random.IntN(2*by+1) })
+				_, seen, pages, _ := readList(&list, size, func(int) int { return rows - by + random.IntN(2*by+1) })
 				if len(seen) != rows || pages > (maxRead+1)*(rows/size)+50 {
 					t.Fatalf("totals that are wrong by %d, pages of %d: %d of %d rows in %d pages", by, size, len(seen), rows, pages)
 				}

@@ -110,18 +110,16 @@ func (r *run[T]) note(w *reading, page Page[T]) []uint64 {
 	for i, row := range page.Rows {
 		keys[i] = row.ID.Key()
 	}
+	w.take(keys, page.Total)
 	now, newest, times := time.Now(), time.Time{}, timesOf(page.Rows)
 	for _, at := range times {
+		w.rows.note(at)
 		if at.After(now) {
 			at = now.Add(-r.Overlap)
 		}
 		newest = later(newest, at)
 	}
 	r.newest = later(r.newest, newest)
-	w.take(keys, page.Total)
-	for _, at := range times {
-		w.rows.note(at)
-	}
 	if slices.SortFunc(times, time.Time.Compare); len(times) > 0 {
 		w.medians.note(times[len(times)/2])
 	}

@@ -47,7 +47,7 @@ type Sweeper[T any] struct {
 
 	fault    atomic.Pointer[fault]
 	warned   time.Time               // when a failed sweep was last logged
-	readLast atomic.Pointer[Reading] // the last complete one, of whatever part
+	readLast atomic.Pointer[reading] // the last complete one, of whatever part
 	once     sync.Once
 	asked    chan extra[T] // to be published between two pages
 }
