@@ -116,6 +116,9 @@ func Pause(ctx context.Context, d time.Duration) bool { return PauseUntil(ctx, n
 
 // PauseUntil waits for d, or until stop is closed, which may be nil. It reports whether that was before ctx ended.
 func PauseUntil(ctx context.Context, stop <-chan struct{}, d time.Duration) bool {
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
