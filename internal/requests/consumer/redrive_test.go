@@ -235,7 +235,7 @@ func TestARepeatDoesNotGiveUpWhatAPersonRedrives(t *testing.T) {
 			h := newHarness(t)
 			body := enrollment(map[string]any{"request_id": "pay-1", "give_up_at": messages.Time{Time: time.Now().Add(-c.giveUp)}.String()})
 			h.reopened("pay-1", c.by, body)
-			h.Consumer.Log = earlier{h.log, c.reopened}
+			h.Log = earlier{h.log, c.reopened}
 			var got time.Duration
 			h.handle(func(ctx context.Context, r attempt.Request[messages.EnrollRequest]) (messages.Event, error) {
 				got = time.Until(r.GiveUpAt)
