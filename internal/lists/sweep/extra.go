@@ -45,14 +45,25 @@ func (s *Sweeper[T]) Leads(ctx context.Context) error {
 	}
 }
 
+// passed is a wait that is over.
+var passed = func() <-chan time.Time {
+	c := make(chan time.Time)
+	close(c)
+	return c
+}()
+
 // pause waits, and publishes extra rows meanwhile if this sweeper leads. It ends with the first error. All unknown rows of pages
 // must be under way: after an error they may not be stored.
 func (r *run[T]) pause(ctx context.Context, wait time.Duration, leads bool) error {
-	end := time.NewTimer(wait)
-	defer end.Stop()
+	end := passed
+	if wait > 0 {
+		t := time.NewTimer(wait)
+		defer t.Stop()
+		end = t.C
+	}
 	for {
 		select {
-		case <-end.C:
+		case <-end:
 			return nil
 		case <-ctx.Done():
 			return nil

@@ -263,7 +263,8 @@ func TestAnotherAgeOfEventsPublishesNothingAgain(t *testing.T) {
 // While no poller ran most events were dropped, and then they are kept for longer: rows whose events are gone still count as
 // published, and what was made meanwhile is published.
 func TestAnotherAgeWhileNoPollerRanPublishesNothingAgain(t *testing.T) {
-	for _, away := range []time.Duration{30 * time.Hour, 47 * time.Hour, 47*time.Hour + 50*time.Minute} {
+	aways := []time.Duration{47*time.Hour + 50*time.Minute, 30 * time.Hour, 47 * time.Hour}
+	for _, away := range aways[:inshort.Choose(t, len(aways), 1)] {
 		inWorld(t, 300, func(w *world) {
 			w.sweeper.Interval, w.age = 10*time.Minute, 48*time.Hour
 			for range 20 * 8 {
