@@ -108,8 +108,11 @@ func entryOf(m bus.Message) Entry {
 // Discarded returns the request and the sequence of the dead letter that a record in AUDIT says was discarded; "" if it says no such thing.
 func Discarded(m bus.Message) (op messages.Operation, id string, letter uint64) {
 	e := entryOf(m)
-	if e.Verb != Discard || e.Result != Done || e.Suspect != "" {
+	if !e.discards() {
 		return "", "", 0
 	}
 	return e.Operation, e.Target, e.DeadLetter
 }
+
+// discards reports whether the act left a dead letter as it is.
+func (e Entry) discards() bool { return e.Verb == Discard && e.Result == Done && e.Suspect == "" }

@@ -136,7 +136,7 @@ func (r Requests) sayDiscarded(ctx context.Context, items []Item) error {
 	discards, err := r.Queues.Discards(ctx, oldest.letter.Time.Time)
 	for _, d := range discards {
 		i := slices.IndexFunc(items, func(i Item) bool { return i.Sequence == d.DeadLetter && i.Operation == d.Operation })
-		if i >= 0 && d.Result == Done && d.Suspect == "" {
+		if i >= 0 && d.discards() {
 			items[i].Says += "; " + d.Actor + " discarded it: " + d.Why
 		}
 	}
