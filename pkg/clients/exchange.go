@@ -275,18 +275,11 @@ func (w *wireConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-type dial = func(ctx context.Context, network, address string) (net.Conn, error)
+// NetConn is the connection below.
+func (w *wireConn) NetConn() net.Conn { return w.Conn }
 
-// watched dials connections that know what came when.
-func watched(dial dial) dial {
-	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		conn, err := dial(ctx, network, address)
-		if err != nil {
-			return nil, err
-		}
-		return &wireConn{Conn: conn}, nil
-	}
-}
+// watched is a connection that knows what came when.
+func watched(conn net.Conn) net.Conn { return &wireConn{Conn: conn} }
 
 // ownConn finds the connection that watched made below TLS; nil if there is none.
 func ownConn(conn net.Conn) *wireConn {

@@ -3,11 +3,15 @@ package clients
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"log"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,8 +20,37 @@ import (
 	"testing/synctest"
 	"time"
 
+	"errand/pkg/clients/internal/direct"
 	"errand/pkg/messages"
 )
+
+// mode is how the wire tests are run: all of them in each.
+var mode struct {
+	indirect bool // by net/http alone, which long bodies and proxies go by
+	secure   bool // over TLS
+}
+
+func TestMain(m *testing.M) {
+	for _, mode.indirect = range []bool{false, true} {
+		for _, mode.secure = range []bool{false, true} {
+			if code := m.Run(); code != 0 {
+				fmt.Printf("with %+v\n", mode)
+				os.Exit(code)
+			}
+		}
+	}
+}
+
+// certified has a certificate, and its clients know the authority.
+var certified = sync.OnceValue(func() *httptest.Server { return httptest.NewTLSServer(http.NotFoundHandler()) })
+
+// authority is what a client over TLS is configured with; nil is the system's.
+func authority() *tls.Config {
+	if !mode.secure {
+		return nil
+	}
+	return certified().Client().Transport.(*http.Transport).TLSClientConfig
+}
 
 // wire is a server that sees what really arrives: the whole of every request, and the connections they came by.
 type wire struct {
@@ -29,17 +62,41 @@ type wire struct {
 // listen answers each request, counted from 1 on its connection, with answer, and closes the connection after an answer of false.
 func listen(t *testing.T, answer func(conn net.Conn, n int) bool) *wire {
 	t.Helper()
-	return listenOn(t, func(conn net.Conn) net.Conn { return conn }, answer)
+	return listenOver(t, mode.secure, answer)
 }
 
-// listenOn is listen over connections that secure has the last word on.
-func listenOn(t *testing.T, secure func(net.Conn) net.Conn, answer func(conn net.Conn, n int) bool) *wire {
+func listenOver(t *testing.T, secure bool, answer func(conn net.Conn, n int) bool) *wire {
+	t.Helper()
+	w := new(wire)
+	w.url = listenRaw(t, secure, func(conn net.Conn) {
+		w.connections.Add(1)
+		reader := bufio.NewReader(conn)
+		for n := 1; ; n++ {
+			request, err := http.ReadRequest(reader)
+			if err != nil {
+				return
+			}
+			_, _ = io.Copy(io.Discard, request.Body)
+			w.headers.Store(int(w.requests.Add(1)), request.Header)
+			if !answer(conn, n) {
+				return
+			}
+		}
+	})
+	return w
+}
+
+// listenRaw has talk have every connection until the test ends, and returns the address.
+func listenRaw(t *testing.T, secure bool, talk func(net.Conn)) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &wire{url: "http://" + listener.Addr().String()}
+	scheme := "http://"
+	if secure {
+		scheme, listener = "https://", tls.NewListener(listener, certified().TLS)
+	}
 	var running sync.WaitGroup
 	var open sync.Map
 	running.Go(func() {
@@ -48,23 +105,10 @@ func listenOn(t *testing.T, secure func(net.Conn) net.Conn, answer func(conn net
 			if err != nil {
 				return
 			}
-			w.connections.Add(1)
-			conn = secure(conn)
 			open.Store(conn, nil)
 			running.Go(func() {
 				defer conn.Close()
-				reader := bufio.NewReader(conn)
-				for n := 1; ; n++ {
-					request, err := http.ReadRequest(reader)
-					if err != nil {
-						return
-					}
-					_, _ = io.Copy(io.Discard, request.Body)
-					w.headers.Store(int(w.requests.Add(1)), request.Header)
-					if !answer(conn, n) {
-						return
-					}
-				}
+				talk(conn)
 			})
 		}
 	})
@@ -73,7 +117,7 @@ func listenOn(t *testing.T, secure func(net.Conn) net.Conn, answer func(conn net
 		open.Range(func(conn, _ any) bool { conn.(net.Conn).Close(); return true })
 		running.Wait()
 	})
-	return w
+	return scheme + listener.Addr().String()
 }
 
 // says answers every request with these bytes and then closes, or keeps the connection open.
@@ -89,15 +133,16 @@ const fine = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 func upstream(t *testing.T, url string, options ...Option) *Upstream {
 	t.Helper()
 	u, err := NewUpstream(Origin{Field: "test: URL", URL: url, Header: map[string]Secret{"X-Key": NewSecret("secret-of-the-test")}},
-		append([]Option{Timeout(5 * time.Second)}, options...)...)
+		append([]Option{Timeout(5 * time.Second), Transport(NewTransport(64, authority()))}, options...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if own, ok := u.transport.RoundTripper.(*http.Transport); ok {
-			own.CloseIdleConnections()
+	if own, ok := u.transport.RoundTripper.(*direct.Transport); ok {
+		t.Cleanup(own.CloseIdleConnections)
+		if mode.indirect {
+			u.transport.RoundTripper = own.Transport
 		}
-	})
+	}
 	return u
 }
 

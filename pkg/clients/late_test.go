@@ -54,7 +54,7 @@ func TestNoCallBeginsAfterItsDeadlineByTheClock(t *testing.T) {
 	for name, at := range map[string]func(sleep func()) Option{
 		"before it began": func(sleep func()) Option { sleep(); return Timeout(time.Minute) },
 		"while it got its connection": func(sleep func()) Option {
-			transport := NewTransport(1, nil)
+			transport := NewTransport(1, authority())
 			dial := transport.DialContext
 			transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
 				conn, err := dial(ctx, network, address)
@@ -83,7 +83,7 @@ func TestNoCallBeginsAfterItsDeadlineByTheClock(t *testing.T) {
 // The same over a connection that was used before.
 func TestAConnectionKeptOpenCarriesNoLateCall(t *testing.T) {
 	w := listen(t, says(fine, true))
-	u := upstream(t, w.url, Transport(NewTransport(1, nil)))
+	u := upstream(t, w.url, Transport(NewTransport(1, authority())))
 	slept := new(atomic.Bool)
 	if err := post(overslept{t.Context(), slept}, u); err != nil {
 		t.Fatal(err)

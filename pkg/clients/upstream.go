@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"errand/internal/loopback"
+	"errand/pkg/clients/internal/direct"
 )
 
 // Origin is where a service is and what every call to it carries.
@@ -128,7 +129,10 @@ func NewUpstream(origin Origin, options ...Option) (*Upstream, error) {
 	if s.transport == nil {
 		s.transport = NewTransport(s.maxConns, nil)
 	}
-	_, reports := s.transport.(*http.Transport)
+	configured, reports := s.transport.(*http.Transport)
+	if reports {
+		s.transport = direct.New(configured, watched)
+	}
 	if s.wrap != nil {
 		s.transport = s.wrap(s.transport)
 	}
@@ -198,7 +202,7 @@ func NewTransport(maxConns int, config *tls.Config) *http.Transport {
 	protocols.SetHTTP1(true)
 	return &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,
-		DialContext:         watched((&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext),
+		DialContext:         (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
 		TLSClientConfig:     config,
 		TLSHandshakeTimeout: 10 * time.Second,
 		Protocols:           protocols,
