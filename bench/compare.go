@@ -75,7 +75,7 @@ func (c *compare) Run(ctx context.Context) (err error) {
 	if !c.Save {
 		return nil
 	}
-	return save(w.root, "compare", about+"\n\n"+summary(results))
+	return save(w.root, about+"\n\n"+summary(results))
 }
 
 // result is what a scenario showed.
@@ -87,7 +87,7 @@ type result struct {
 
 // compete runs the rounds of a scenario.
 func (c scenario) compete(ctx context.Context, w workshop, contestants []contestant, rounds int) (r result, err error) {
-	s, err := w.open(ctx, c.key, 1, c.upstream()...)
+	s, err := w.open(c.key, c.upstream(w.dir)...)
 	if err != nil {
 		return r, err
 	}

@@ -10,13 +10,11 @@ package main
 import "errand/internal/programs"
 
 func main() {
-	programs.Main("bench", "Measure what errand costs: beside other ways to do the same work, and as it grows.", new(cli))
+	programs.Main("bench", "Measure what errand costs beside other ways to do the same work.", new(cli))
 }
 
 type cli struct {
 	Compare  compare  `cmd:"" default:"withargs" help:"Compare errand with a hand-written loop and Watermill."`
-	Growth   growth   `cmd:"" help:"Measure a request's cost with more ids in the history and more replicas."`
-	Size     size     `cmd:"" help:"Measure what requests of each kind leave in NATS: bytes and the server's memory."`
 	Server   server   `cmd:"" hidden:"" help:"Serve NATS until standard input ends."`
 	Upstream upstream `cmd:"" hidden:"" help:"Answer enrollments and messages until standard input ends."`
 	Log      log      `cmd:"" hidden:"" help:"Answer with pages of a sending log until standard input ends."`

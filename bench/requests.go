@@ -107,7 +107,7 @@ func (r requests) request(prefix string, n int) *nats.Msg {
 // process needs to start is not a request's cost.
 func (r requests) start(ctx context.Context, s *stage, prefix string, contestants ...*process) (reading, error) {
 	for _, p := range contestants {
-		if _, err := r.asked(ctx, s, p, 0); err != nil {
+		if err := r.asked(ctx, s, p); err != nil {
 			return reading{}, err
 		}
 	}
@@ -123,17 +123,12 @@ func (r requests) start(ctx context.Context, s *stage, prefix string, contestant
 	return before, err
 }
 
-// asked waits until the queue has more waiting pulls than before, and returns their number.
-func (r requests) asked(ctx context.Context, s *stage, p *process, before int) (int, error) {
-	for {
+// asked waits until the queue has a waiting pull.
+func (r requests) asked(ctx context.Context, s *stage, p *process) error {
+	return until(ctx, p, func() (bool, error) {
 		source, err := s.js.Consumer(ctx, r.queue().Stream, r.queue().Name)
-		if err == nil && source.CachedInfo().NumWaiting > before {
-			return source.CachedInfo().NumWaiting, nil
-		}
-		if err := errors.Join(err, alive(ctx, p)); err != nil {
-			return 0, err
-		}
-	}
+		return err == nil && source.CachedInfo().NumWaiting > 0, err
+	})
 }
 
 // waiting is the number of requests that are not acknowledged.

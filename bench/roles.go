@@ -5,54 +5,33 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"runtime"
 	"syscall"
 	"time"
 
 	"errand/internal/sandbox/devkit"
 )
 
-// server is the role of the NATS servers, one or a cluster of three in one process. It keeps its data in a directory
-// and prints an address.
+// server is the role of the NATS server. It keeps its data in a directory and prints an address.
 type server struct {
-	Dir     string `arg:"" help:"Directory of the data."`
-	Servers int    `default:"1" help:"1, or 3 for a cluster."`
+	Dir string `arg:"" help:"Directory of the data."`
 }
 
 // usage is what a server has used.
 type usage struct {
-	CPU  float64 // seconds so far, user and system
-	Heap float64 // bytes after a garbage collection, if asked for
+	CPU float64 // seconds so far, user and system
 }
 
 func (s *server) Run() error {
-	n, err := s.start()
+	n, err := devkit.Start(s.Dir)
 	if err != nil {
 		return err
 	}
 	defer n.Close()
 	fmt.Println(n.URL)
-	return answer(func(question string) (any, error) {
-		var stats runtime.MemStats
-		if question == "memory" {
-			runtime.GC()
-			runtime.ReadMemStats(&stats)
-		}
+	return answer(func(string) (any, error) {
 		cpu, err := ownCPU()
-		return usage{cpu, float64(stats.HeapAlloc)}, err
+		return usage{cpu}, err
 	})
-}
-
-// start starts the servers and returns the last; the others end with the process.
-func (s *server) start() (*devkit.NATS, error) {
-	if s.Servers == 1 {
-		return devkit.Start(s.Dir)
-	}
-	all, err := devkit.Cluster(s.Dir, s.Servers)
-	if err != nil {
-		return nil, err
-	}
-	return all[len(all)-1], nil
 }
 
 // answer answers every line of standard input with a line of JSON until the input ends. A role ends with its input, not

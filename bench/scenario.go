@@ -17,6 +17,7 @@ type scenario struct {
 	unit        string
 	program     string // of errand
 	latency     time.Duration
+	tls         bool
 	concurrency int // requests in flight; 0 for a sweep
 	work        work
 	items       int
@@ -37,16 +38,20 @@ type work interface {
 
 // scenarios are what is compared. Each run takes a few seconds on two cores, and less with a smaller share of the items.
 func scenarios(share float64) (all []scenario) {
-	enroll := func(latency time.Duration, concurrency int, items float64, quick bool) {
+	enroll := func(latency time.Duration, concurrency int, items float64, quick bool) *scenario {
 		items *= share
 		all = append(all, scenario{key: fmt.Sprintf("enroll-%dms-%d", latency.Milliseconds(), concurrency),
 			title:   fmt.Sprintf("enrollments, %d ms, %d in flight", latency.Milliseconds(), concurrency),
 			program: "mandate-consumer", unit: "requests/s", latency: latency, concurrency: concurrency,
 			work: requests{items: int(items)}, items: int(items), quick: quick})
+		return &all[len(all)-1]
 	}
+	overTLS := func(s *scenario) { s.key, s.title, s.tls = s.key+"-tls", s.title+", TLS", true }
 	enroll(0, 64, 16_000, true)
 	enroll(0, 256, 16_000, false)
+	overTLS(enroll(0, 64, 16_000, false))
 	enroll(20*time.Millisecond, 64, 6_400, true)
+	overTLS(enroll(20*time.Millisecond, 64, 6_400, false))
 	enroll(20*time.Millisecond, 256, 12_800, false)
 	enroll(200*time.Millisecond, 64, 960, false)
 	enroll(200*time.Millisecond, 256, 3_840, false)
@@ -85,8 +90,16 @@ func (c scenario) contestants(before bool) []contestant {
 	if c.concurrency == 0 {
 		return append(all, contestant{"loop", c.copier, 1})
 	}
-	for _, name := range []string{"watermill", "loop"} {
-		all = append(all, contestant{name, func(s *stage) (*process, error) { return c.peer(s, name) }, 1})
+	peer := func(name string, events int) {
+		all = append(all, contestant{name, func(s *stage) (*process, error) { return c.peer(s, name) }, events})
+	}
+	peer("watermill", 1)
+	peer("loop", 1)
+	if c.program == "mandate-consumer" {
+		peer("fenced", 2)
+		if !c.tls {
+			peer("limit", 1)
+		}
 	}
 	return all
 }
@@ -107,7 +120,7 @@ func (c scenario) peer(s *stage, name string) (*process, error) {
 	}
 	args := []string{name, "--nats=" + s.url, "--upstream=" + s.address, fmt.Sprint("--concurrency=", c.concurrency),
 		"--operation=" + operation}
-	return start(s.dir, name, filepath.Join(s.dir, "peers"), args, nil)
+	return start(s.dir, name, filepath.Join(s.dir, "peers"), args, []string{s.trust()})
 }
 
 func (c scenario) copier(s *stage) (*process, error) {
@@ -118,11 +131,15 @@ func (c scenario) copier(s *stage) (*process, error) {
 }
 
 // upstream is the role that serves the contestants.
-func (c scenario) upstream() []string {
+func (c scenario) upstream(dir string) []string {
 	if c.concurrency == 0 {
 		return []string{"log", fmt.Sprint("--rows=", c.items)}
 	}
-	return []string{"upstream", "--latency=" + c.latency.String()}
+	args := []string{"upstream", "--latency=" + c.latency.String()}
+	if c.tls {
+		args = append(args, "--authority="+filepath.Join(dir, authority))
+	}
+	return args
 }
 
 // ceiling is the highest rate that the upstream's latency allows; 0 means no limit.

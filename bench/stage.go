@@ -75,41 +75,28 @@ type stage struct {
 	js      jetstream.JetStream
 }
 
-// open starts servers and an upstream, if there is a role that serves it.
-func (w workshop) open(ctx context.Context, name string, servers int, upstream ...string) (*stage, error) {
+// open starts a server and an upstream.
+func (w workshop) open(name string, upstream ...string) (*stage, error) {
 	s := &stage{workshop: w}
-	if err := s.start(ctx, name, servers, upstream); err != nil {
+	if err := s.start(name, upstream); err != nil {
 		return nil, errors.Join(err, s.close())
 	}
 	return s, nil
 }
 
-func (s *stage) start(ctx context.Context, name string, servers int, upstream []string) (err error) {
-	data := filepath.Join(s.dir, name)
-	if s.server, s.url, err = s.serve(name+"-server", "server", data, fmt.Sprint("--servers=", servers)); err != nil {
+func (s *stage) start(name string, upstream []string) (err error) {
+	if s.server, s.url, err = s.serve(name+"-server", "server", filepath.Join(s.dir, name)); err != nil {
 		return err
 	}
-	if len(upstream) > 0 {
-		if s.api, s.address, err = s.serve(name+"-upstream", upstream...); err != nil {
-			return err
-		}
+	if s.api, s.address, err = s.serve(name+"-upstream", upstream...); err != nil {
+		return err
 	}
 	if s.nc, err = nats.Connect(s.url); err != nil {
 		return err
 	}
-	if s.js, err = jetstream.New(s.nc, jetstream.WithPublishAsyncMaxPending(512)); err != nil {
-		return err
-	}
-	s.limits = bus.Limits{MaxPayload: s.nc.MaxPayload(), Replicas: servers}
-	for servers > 1 { // until they have elected a leader, and all of them are there
-		if err = provision(ctx, s.js, s.limits); err == nil {
-			break
-		}
-		if !retry.Pause(ctx, 200*time.Millisecond) {
-			return errors.Join(err, context.Cause(ctx))
-		}
-	}
-	return nil
+	s.limits = bus.Limits{MaxPayload: s.nc.MaxPayload(), Replicas: 1}
+	s.js, err = jetstream.New(s.nc, jetstream.WithPublishAsyncMaxPending(512))
+	return err
 }
 
 // serve starts a role that prints its address.
@@ -139,9 +126,12 @@ func (s *stage) close() (err error) {
 
 // program starts a program of errand with its default configuration, except for a free port in ADMIN_ADDR.
 func (s *stage) program(path string, env ...string) (*process, error) {
-	return start(s.dir, filepath.Base(path), path, nil, append([]string{"NATS_URL=" + s.url, "ADMIN_ADDR=127.0.0.1:0",
+	return start(s.dir, filepath.Base(path), path, nil, append([]string{"NATS_URL=" + s.url, "ADMIN_ADDR=127.0.0.1:0", s.trust(),
 		"MANDATE_API_URL=" + s.address, "MANDATE_API_TOKEN=bench-token", "MAIL_API_URL=" + s.address, "MAIL_API_KEY=bench-key"}, env...))
 }
+
+// trust is the setting by which a program trusts an upstream over TLS.
+func (s *stage) trust() string { return "SSL_CERT_FILE=" + filepath.Join(s.dir, authority) }
 
 // reading is the CPU time used so far, in seconds.
 type reading struct{ contestants, server, upstream float64 }
@@ -167,25 +157,21 @@ func (s *stage) read(contestants ...*process) (r reading, err error) {
 	return r, nil
 }
 
-// memory is what the server needs after a garbage collection, in MB.
-func (s *stage) memory() (float64, error) {
-	var used usage
-	err := s.server.ask("memory", &used)
-	return used.Heap / 1e6, err
-}
-
-// size returns the size of a stream on one server, in GB.
-func (s *stage) size(ctx context.Context, stream string) (string, error) {
-	found, err := s.js.Stream(ctx, stream)
-	if err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("%.2f", float64(found.CachedInfo().State.Bytes)/1e9), nil
-}
-
 // per is what was used since an earlier reading, for each of n.
 func (r reading) per(n float64, since reading) reading {
 	return reading{(r.contestants - since.contestants) / n, (r.server - since.server) / n, (r.upstream - since.upstream) / n}
+}
+
+// until waits for something that a program does.
+func until(ctx context.Context, p *process, done func() (bool, error)) error {
+	for {
+		if ok, err := done(); ok || err != nil {
+			return err
+		}
+		if err := alive(ctx, p); err != nil {
+			return err
+		}
+	}
 }
 
 // alive waits a moment, and fails when the process or the context has ended.

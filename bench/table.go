@@ -110,11 +110,11 @@ func summary(results []result) string {
 // spread is the median of some values, their minimum and their maximum.
 type spread struct{ median, low, high float64 }
 
-// spreadIn is the spread of a figure over rounds.
-func spreadIn[Round any](rounds []Round, figure func(Round) float64) spread {
-	values := make([]float64, len(rounds))
-	for i, r := range rounds {
-		values[i] = figure(r)
+// spreadIn is the spread of a figure over the rounds.
+func (r result) spreadIn(figure func([]figures) float64) spread {
+	values := make([]float64, len(r.rounds))
+	for i, round := range r.rounds {
+		values[i] = figure(round)
 	}
 	slices.Sort(values)
 	n := len(values)
@@ -123,12 +123,12 @@ func spreadIn[Round any](rounds []Round, figure func(Round) float64) spread {
 
 // spread returns the spread of a contestant's figure over the rounds.
 func (r result) spread(i int, of func(figures) float64) spread {
-	return spreadIn(r.rounds, func(round []figures) float64 { return of(round[i]) })
+	return r.spreadIn(func(round []figures) float64 { return of(round[i]) })
 }
 
 // ratio returns the first contestant's figure divided by another's.
 func (r result) ratio(i int, of func(figures) float64) spread {
-	return spreadIn(r.rounds, func(round []figures) float64 { return of(round[0]) / of(round[i]) })
+	return r.spreadIn(func(round []figures) float64 { return of(round[0]) / of(round[i]) })
 }
 
 // markdown is a table whose first line is its head, aligned for a terminal, too. The first columns are texts.
@@ -197,22 +197,22 @@ func version(module string) string {
 	return "unknown"
 }
 
-// save replaces a section of docs/why/performance.md: what is between its two marks.
-func save(root, section, text string) error {
+// save replaces the tables of docs/why/performance.md: what is between two marks.
+func save(root, text string) error {
 	file := filepath.Join(root, "docs", "why", "performance.md")
 	page, err := os.ReadFile(file)
 	if err != nil {
 		return err
 	}
-	replaced, err := replace(string(page), section, text)
+	replaced, err := replace(string(page), text)
 	if err != nil {
 		return fmt.Errorf("%s: %w", file, err)
 	}
 	return os.WriteFile(file, []byte(replaced), 0o644)
 }
 
-func replace(page, section, text string) (string, error) {
-	begin, end := "<!-- bench "+section+" -->\n", "<!-- end of bench "+section+" -->\n"
+func replace(page, text string) (string, error) {
+	begin, end := "<!-- bench -->\n", "<!-- end of bench -->\n"
 	before, rest, found := strings.Cut(page, begin)
 	_, after, ended := strings.Cut(rest, end)
 	if !found || !ended {

@@ -3,10 +3,14 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"crypto/tls"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"net/http/httptest"
+	"os"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -17,10 +21,14 @@ import (
 // reads HTTP by hand and looks at nothing but the length and the number of @ in the body, so that it takes little of
 // the machine, and equally little for every caller.
 type upstream struct {
-	Latency time.Duration `help:"Time until an answer."`
+	Latency   time.Duration `help:"Time until an answer."`
+	Authority string        `help:"Serve over TLS, and write to this file whom callers have to trust."`
 
 	calls, ats, first atomic.Int64
 }
+
+// authority is the file with an upstream's certificate.
+const authority = "authority.pem"
 
 // called is what an upstream has seen.
 type called struct {
@@ -44,6 +52,16 @@ func (u *upstream) Run() error {
 		return err
 	}
 	defer func() { _ = listener.Close() }()
+	scheme := "http://"
+	if u.Authority != "" {
+		certified := httptest.NewTLSServer(nil)
+		defer certified.Close()
+		certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certified.Certificate().Raw})
+		if err := os.WriteFile(u.Authority, certificate, 0o600); err != nil {
+			return err
+		}
+		scheme, listener = "https://", tls.NewListener(listener, certified.TLS)
+	}
 	go func() { // ends with the listener
 		for {
 			conn, err := listener.Accept()
@@ -53,7 +71,7 @@ func (u *upstream) Run() error {
 			go u.serve(conn) // ends with the process
 		}
 	}()
-	fmt.Println("http://" + listener.Addr().String())
+	fmt.Println(scheme + listener.Addr().String())
 	return answer(func(question string) (any, error) {
 		cpu, err := ownCPU()
 		seen := called{u.calls.Load(), u.ats.Load(), u.first.Load(), cpu}
