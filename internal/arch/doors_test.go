@@ -58,7 +58,7 @@ var doors = map[string]string{
 
 	// The index decides nothing, so it sees neither what calls nor what acts. It alone has SQLite: a minute to compile.
 	"internal/oncall":         "bus history lists/deliveries retry failpoint style pkg/messages nats.go zerolog x/sync",
-	"internal/oncall/access":  "programs loopback retry keyfile zerolog oidc x/net x/oauth2",
+	"internal/oncall/access":  "programs loopback zerolog x/net",
 	"internal/oncall/index":   "oncall/inspect bus retry pkg/messages nats.go zerolog sqlite",
 	"internal/oncall/console": "oncall programs bus mandates retry style pkg/messages nats.go zerolog",
 
@@ -84,9 +84,9 @@ var doors = map[string]string{
 var libraries = map[string]string{
 	"backoff": "github.com/cenkalti/backoff", "isatty": "github.com/mattn/go-isatty", "kong": "github.com/alecthomas/kong",
 	"nats.go": "github.com/nats-io/nats.go", "nats-server": "github.com/nats-io/nats-server", "nuid": "github.com/nats-io/nuid",
-	"oidc": "github.com/coreos/go-oidc", "otel": "go.opentelemetry.io google.golang.org/protobuf",
+	"otel":       "go.opentelemetry.io google.golang.org/protobuf",
 	"prometheus": "github.com/prometheus/client_golang", "sqlite": "modernc.org/sqlite", "x/net": "golang.org/x/net",
-	"x/oauth2": "golang.org/x/oauth2", "x/sync": "golang.org/x/sync", "x/term": "golang.org/x/term", "x/time": "golang.org/x/time",
+	"x/sync": "golang.org/x/sync", "x/term": "golang.org/x/term", "x/time": "golang.org/x/time",
 	"yaml": "go.yaml.in/yaml", "zerolog": "github.com/rs/zerolog",
 }
 

@@ -82,9 +82,6 @@ const (
 	AdminRead     = 5 * time.Second  // how long such a request may take to arrive
 	AdminWrite    = 10 * time.Second // how long it may take to be answered
 	AdminIdle     = 2 * time.Minute  // how long an idle connection to it is kept
-	IssuerAnswer  = 10 * time.Second // for one answer of the service that users of the console log in with
-	IssuerPause   = 5 * time.Second  // the pause before that service is asked for its configuration again
-	Login         = 10 * time.Minute // how long a user may take to log in there
 )
 
 // Waits of the program that shows pages.

@@ -50,7 +50,7 @@ func TestTheConsoleIsOpenToNobodyWhoDidNotLogIn(t *testing.T) {
 		}
 	}
 	if d := find(s.deployments, "console"); d.Spec.Replicas == nil || *d.Spec.Replicas != 1 || d.Spec.Strategy.Type != "Recreate" {
-		t.Error("there may be two consoles at once, which do not know each other's sessions")
+		t.Error("there may be two consoles at once, which do not know each other's links")
 	}
 }
 

@@ -97,9 +97,10 @@ func namespace(s *set, say complain) {
 }
 
 var image = regexp.MustCompile(`^((localhost|REGISTRY)/errand/` +
-	`(mandate-consumer|mail-consumer|log-poller|transaction-poller|callback-receiver|console|errand)|nats|natsio/nats-box):[A-Za-z0-9._-]+$`)
+	`(mandate-consumer|mail-consumer|log-poller|transaction-poller|callback-receiver|console|errand)|` +
+	`nats|natsio/nats-box|oauth2-proxy):[A-Za-z0-9._-]+$`)
 
-// images: ours and nats, with a tag that stays, and no registry's name.
+// images: ours, nats and oauth2-proxy, with a tag that stays, and no registry's name.
 func images(s *set, say complain) {
 	for _, p := range s.pods() {
 		for _, c := range p.template.Spec.Containers {

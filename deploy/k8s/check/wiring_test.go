@@ -166,8 +166,10 @@ func selectors(s *set, say complain) {
 		for _, p := range s.pods() {
 			if selects(selector, p.template.Labels) {
 				found = true
-				for _, port := range p.container().Ports {
-					names = append(names, port.Name)
+				for _, c := range p.template.Spec.Containers {
+					for _, port := range c.Ports {
+						names = append(names, port.Name)
+					}
 				}
 			}
 		}
@@ -264,10 +266,12 @@ func network(s *set, say complain) {
 		}
 		wanted := map[string]bool{}
 		for name, value := range s.environment(p, func(string, ...any) {}) {
-			if at, err := url.Parse(value); err == nil && (name == "NATS_URL" || strings.HasSuffix(name, "_API_URL") ||
-				name == "CONSOLE_OIDC_ISSUER") {
+			if at, err := url.Parse(value); err == nil && (name == "NATS_URL" || strings.HasSuffix(name, "_API_URL")) {
 				wanted[portOf(at)+" TCP"], wanted["53 UDP"], wanted["53 TCP"] = true, true, true
 			}
+		}
+		if len(p.template.Spec.Containers) > 1 { // a proxy that logs users in at its issuer
+			wanted["443 TCP"] = true
 		}
 		if !maps.Equal(out, wanted) {
 			say("%s: may call %v and needs %v", p, slices.Sorted(maps.Keys(out)), slices.Sorted(maps.Keys(wanted)))

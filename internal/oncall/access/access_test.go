@@ -7,7 +7,6 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 
 	"errand/internal/programs"
 
@@ -17,7 +16,7 @@ import (
 
 // local is a configuration without a login, proxied one behind a proxy at 10.1.2.3.
 func local() Config {
-	return Config{Addr: "127.0.0.1:0", Login: loginNone, User: "local", Roles: []string{"read", "reveal", "act"}, MaxAge: time.Hour}
+	return Config{Addr: "127.0.0.1:0", Login: loginNone, User: "local", Roles: []string{"read", "reveal", "act"}}
 }
 
 func proxied() Config {
@@ -123,7 +122,6 @@ func TestSettingsThatWouldLetEverybodyInAreRefusedByName(t *testing.T) {
 		{"a proxy without a login", func(c *Config) { c.Proxy.Peers = []string{"127.0.0.1"} }, "CONSOLE_LOGIN"},
 		{"an unknown role", func(c *Config) { c.Roles = []string{"read", "admin"} }, "CONSOLE_ROLES"},
 		{"nobody may read", func(c *Config) { c.Roles = []string{"act"} }, "CONSOLE_ROLES"},
-		{"a login without end", func(c *Config) { c.MaxAge = 24 * time.Hour }, "CONSOLE_SESSION"},
 		{"a user without a name", func(c *Config) { c.User = " " }, "CONSOLE_USER"},
 		{"no groups", func(c *Config) { *c = proxied(); c.Groups = Groups{} }, "CONSOLE_READ_GROUPS"},
 		{"no peers", func(c *Config) { *c = proxied(); c.Proxy.Peers = nil }, "CONSOLE_PROXY_PEERS"},
@@ -151,9 +149,7 @@ func TestSettingsThatWouldLetEverybodyInAreRefusedByName(t *testing.T) {
 
 // As a ConfigMap has them that names every setting.
 func TestSettingsThatAreEmptyAreNone(t *testing.T) {
-	for _, name := range []string{"CONSOLE_URL", "CONSOLE_READ_GROUPS", "CONSOLE_REVEAL_GROUPS", "CONSOLE_ACT_GROUPS", "CONSOLE_PROXY_PEERS",
-		"CONSOLE_OIDC_ISSUER",
-		"CONSOLE_OIDC_CLIENT_ID", "CONSOLE_OIDC_CLIENT_SECRET", "CONSOLE_OIDC_CLIENT_SECRET_FILE"} {
+	for _, name := range []string{"CONSOLE_URL", "CONSOLE_READ_GROUPS", "CONSOLE_REVEAL_GROUPS", "CONSOLE_ACT_GROUPS", "CONSOLE_PROXY_PEERS"} {
 		t.Setenv(name, "")
 	}
 	var c Config

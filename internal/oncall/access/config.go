@@ -5,7 +5,6 @@
 //	             CONSOLE_LOGIN=none   the configured user, on loopback only; all
 //	                                  but Read takes the token printed at start  token.go
 //	             CONSOLE_LOGIN=proxy  whom the proxy's headers name              proxy.go
-//	             CONSOLE_LOGIN=oidc   the session's user                         oidc.go, session.go
 //	           do their roles include it?                                        user.go
 //	        ─► the page, with its User
 //
@@ -20,30 +19,26 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"time"
 
 	"errand/internal/loopback"
 	"errand/internal/programs"
 )
 
-// The kinds of login.
+// Who says who a user is.
 const (
 	loginNone  = "none"
 	loginProxy = "proxy"
-	loginOIDC  = "oidc"
 )
 
 // Config says where the console listens, who may use it, and how it learns who that is.
 type Config struct {
-	Addr   string        `env:"CONSOLE_ADDR" default:"127.0.0.1:8088" help:"Address of the pages; loopback unless there is a login."`
-	URL    string        `env:"CONSOLE_URL" placeholder:"URL" help:"Where browsers reach the console; required with a login."`
-	Login  string        `env:"CONSOLE_LOGIN" default:"none" enum:"none,proxy,oidc" help:"What identifies users: none, a proxy, or oidc."`
-	User   string        `env:"CONSOLE_USER" default:"local" help:"Name of the user without a login, for the audit."`
-	Roles  []string      `env:"CONSOLE_ROLES" default:"read,reveal,act" help:"Roles this console grants: read, reveal (personal data), act."`
-	MaxAge time.Duration `name:"session" env:"CONSOLE_SESSION" default:"1h" help:"How long a login lasts."`
-	Groups Groups        `embed:""`
-	Proxy  Proxy         `embed:"" prefix:"proxy-"`
-	OIDC   OIDC          `embed:"" prefix:"oidc-"`
+	Addr   string   `env:"CONSOLE_ADDR" default:"127.0.0.1:8088" help:"Address of the pages; loopback unless there is a login."`
+	URL    string   `env:"CONSOLE_URL" placeholder:"URL" help:"Where browsers reach the console; required with a login."`
+	Login  string   `env:"CONSOLE_LOGIN" default:"none" enum:"none,proxy" help:"What identifies users: none, or a proxy."`
+	User   string   `env:"CONSOLE_USER" default:"local" help:"Name of the user without a login, for the audit."`
+	Roles  []string `env:"CONSOLE_ROLES" default:"read,reveal,act" help:"Roles this console grants: read, reveal (personal data), act."`
+	Groups Groups   `embed:""`
+	Proxy  Proxy    `embed:"" prefix:"proxy-"`
 }
 
 // Groups says which groups have which role. Every role includes Read.
@@ -70,9 +65,6 @@ func (c *Config) Validate() error {
 	if !slices.Contains(c.Roles, string(Read)) {
 		return invalid("CONSOLE_ROLES", "must include read: nobody could open a page")
 	}
-	if c.MaxAge < time.Minute || c.MaxAge > 12*time.Hour {
-		return invalid("CONSOLE_SESSION", "must be 1m to 12h: users who leave a group keep its role that long")
-	}
 	if c.Login == loginNone {
 		return c.validateNone()
 	}
@@ -82,9 +74,6 @@ func (c *Config) Validate() error {
 	}
 	if err := c.validateURL(); err != nil {
 		return err
-	}
-	if c.Login == loginOIDC {
-		return c.OIDC.validate()
 	}
 	return c.Proxy.validate()
 }
@@ -104,13 +93,10 @@ func (c *Config) validateAddr() error {
 // validateNone refuses settings for a login if there is no login: a person believes that there is one.
 func (c *Config) validateNone() error {
 	if !c.Groups.empty() {
-		return invalid("CONSOLE_LOGIN", "must be proxy or oidc if groups are set: nobody would have to be a member")
+		return invalid("CONSOLE_LOGIN", "must be proxy if groups are set: nobody would have to be a member")
 	}
 	if len(c.Proxy.Peers) > 0 {
 		return invalid("CONSOLE_LOGIN", "must be proxy if CONSOLE_PROXY_PEERS is set: the proxy's users would be ignored")
-	}
-	if c.OIDC.Issuer != "" {
-		return invalid("CONSOLE_LOGIN", "must be oidc if CONSOLE_OIDC_ISSUER is set: nobody would have to log in there")
 	}
 	if _, err := userName(c.User); err != nil {
 		return invalid("CONSOLE_USER", err.Error())
@@ -124,7 +110,7 @@ func (c *Config) validateURL() error {
 		return invalid("CONSOLE_URL", "must be the address for browsers, without a path, such as https://errand.example.com")
 	}
 	if u.Scheme != "https" && (u.Scheme != "http" || !loopback.Is(u.Hostname())) {
-		return invalid("CONSOLE_URL", "must begin with https: sessions and personal data would travel in the clear")
+		return invalid("CONSOLE_URL", "must begin with https: personal data would travel in the clear")
 	}
 	return nil
 }

@@ -22,16 +22,10 @@ func setHeaders(h http.Header) {
 
 // checkHost refuses host names that are not the console's. Without a login these are all but loopback, as a site whose
 // name resolves to this machine (DNS rebinding) would otherwise have the same origin, and requests through a proxy, which
-// would open the console to its users. With OIDC only the name in CONSOLE_URL is served.
+// would open the console to its users.
 func (g *Guard) checkHost(r *http.Request) error {
-	switch {
-	case g.config.Login == loginProxy: // its peer is checked, and a proxy may use any host name
+	if g.config.Login == loginProxy { // its peer is checked, and a proxy may use any host name
 		return nil
-	case g.config.Login == loginOIDC && strings.HasSuffix(g.config.origin(), "://"+strings.ToLower(r.Host)):
-		return nil
-	case g.config.Login == loginOIDC:
-		return &Refusal{Status: http.StatusMisdirectedRequest, Title: "Wrong host name",
-			Text: "This console only answers at " + g.config.URL + "."}
 	}
 	host, _, err := net.SplitHostPort(r.Host)
 	if err != nil {
@@ -60,11 +54,4 @@ func (g *Guard) checkSite(r *http.Request) error {
 	}
 	return &Refusal{Status: http.StatusForbidden, Title: "Not from another site",
 		Text: "Another site sent this. Open the console and try again."}
-}
-
-// isNavigation reports whether a browser shows the answer as a page. Only then is it sent to log in: a script or a form
-// would lose its request.
-func isNavigation(r *http.Request) bool {
-	mode := r.Header.Get("Sec-Fetch-Mode")
-	return r.Method == http.MethodGet && (mode == "navigate" || mode == "" && strings.Contains(r.Header.Get("Accept"), "text/html"))
 }

@@ -61,7 +61,7 @@ func (in *installation) open(dir string, roles ...string) {
 	if len(roles) == 0 {
 		roles = []string{"read", "reveal", "act"}
 	}
-	config := access.Config{Addr: "127.0.0.1:0", Login: "none", User: "ann", Roles: roles, MaxAge: time.Hour}
+	config := access.Config{Addr: "127.0.0.1:0", Login: "none", User: "ann", Roles: roles}
 	guard, err := access.New(config, zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)

@@ -52,7 +52,5 @@ func (s *Server) errorPage(err error) page {
 }
 
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, why *access.Refusal) {
-	p := s.errorPage(why)
-	p.Data, p.Name = why, "refused"
-	s.show(w, r, access.User{}, p, "")
+	s.show(w, r, access.User{}, s.errorPage(why), "")
 }

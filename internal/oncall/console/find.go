@@ -37,18 +37,17 @@ func (s *Server) startFind(r *http.Request, _ access.User) (string, error) {
 	case len(word) > maxWord:
 		return "", wrong("No id, order number, address or name is that long.")
 	}
-	return "/find/" + url.PathEscape(s.sealer.Seal("find", []byte(word))), nil
+	return "/find/" + url.PathEscape(s.sealer.seal(word)), nil
 }
 
 const maxWord = 320 // the maximum length of an address
 
 func (s *Server) found(r *http.Request, _ access.User) (page, error) {
-	sealed, err := s.sealer.Open("find", r.PathValue("token"))
+	word, err := s.sealer.open(r.PathValue("token"))
 	if err != nil {
 		return page{}, &mistake{http.StatusNotFound, "The link is no longer valid",
 			"Another console made it, or this one has restarted since. Search again."}
 	}
-	word := string(sealed)
 	found, err := s.index.Find(r.Context(), word)
 	if err != nil {
 		return page{}, err

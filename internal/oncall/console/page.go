@@ -30,7 +30,6 @@ type frame struct {
 	Links               []link
 	Notices             []notice
 	Problems            int
-	Logout              string // where a form ends the session, "" without sessions
 	Tag                 string // of this version; "" for a page that does not change
 	Zone, Path          string // in which times are; of this page
 	Style, Icon, Script string
@@ -53,7 +52,7 @@ func (s *Server) show(w http.ResponseWriter, r *http.Request, user access.User, 
 	if err == nil {
 		err = t.Funcs(times(zone)).ExecuteTemplate(&body, part, frame{page: p, User: user, Links: links, Notices: s.watch.notices(),
 			Problems: len(s.watch.get().Status.Problems),
-			Logout:   s.guard.LogoutPath(), Tag: tag, Zone: zone.String(), Path: r.URL.RequestURI(),
+			Tag:      tag, Zone: zone.String(), Path: r.URL.RequestURI(),
 			Style: style.Style.Path, Icon: style.Icon.Path, Script: script.Path})
 	}
 	if err != nil {

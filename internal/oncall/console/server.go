@@ -34,7 +34,7 @@ type Server struct {
 	reader  inspect.Reader
 	index   *index.Index
 	guard   *access.Guard
-	sealer  *access.Sealer // of links to what was searched for
+	sealer  sealer // of links to what was searched for
 	secrets []*messages.RecipientSecret
 	watch   *watch
 	runs    *runs
@@ -45,7 +45,7 @@ type Server struct {
 
 func newServer(with programs.Connected, x *index.Index, guard *access.Guard, secrets []*messages.RecipientSecret) *Server {
 	s := &Server{reader: inspect.Reader{Conn: with.Conn, JS: with.JetStream, Hide: hideNamed}, index: x, guard: guard,
-		sealer: access.NewSealer(), secrets: secrets, runs: new(runs), log: with.Logger, via: "console " + with.Version, began: time.Now()}
+		sealer: newSealer(), secrets: secrets, runs: new(runs), log: with.Logger, via: "console " + with.Version, began: time.Now()}
 	s.watch = &watch{reader: s.reader, index: x}
 	return s
 }

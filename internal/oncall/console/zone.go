@@ -4,6 +4,7 @@ import (
 	"html/template"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"errand/internal/oncall/access"
@@ -32,7 +33,16 @@ func (s *Server) setZone(w http.ResponseWriter, r *http.Request, user access.Use
 	}
 	//nolint:gosec // no secret, and the script sets it too
 	http.SetCookie(w, &http.Cookie{Name: zoneCookie, Value: zone.String(), Path: "/", MaxAge: 400 * 24 * 3600, SameSite: http.SameSiteLaxMode})
-	http.Redirect(w, r, access.ReturnPath(back), http.StatusSeeOther)
+	http.Redirect(w, r, returnPath(back), http.StatusSeeOther)
+}
+
+// returnPath returns the path and query of a page of this console, "/" for anything else.
+func returnPath(u *url.URL) string {
+	path := u.RequestURI()
+	if !strings.HasPrefix(path, "/") || strings.HasPrefix(path, "//") || strings.Contains(path, `\`) || len(path) > 1000 {
+		return "/"
+	}
+	return path
 }
 
 // times are the functions of templates that write times in a zone.
