@@ -55,6 +55,9 @@ func (r *run[T]) head(ctx context.Context) error {
 	}
 	whole := h.done && h.Back.IsZero()
 	if h.skipped || !met && !whole {
+		if !h.skipped && r.scan == nil { // the anchor is lost: the scan that finds another one begins now
+			r.scanAt = time.Time{}
+		}
 		return nil
 	}
 	if whole {

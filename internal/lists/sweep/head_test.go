@@ -151,6 +151,25 @@ func TestNewRowsAreInTimeWhereTheAnchorIsGone(t *testing.T) {
 	})
 }
 
+// The scan that finds another anchor begins at once: the next one may be a day away, and the mark stands still until then.
+func TestTheMarkGoesOnSoonWhereTheAnchorIsGone(t *testing.T) {
+	inOrderedWorld(t, 4000, func(w *world) {
+		w.sweeper.Limit, w.sweeper.RoundEvery = 100, 24*time.Hour
+		go func() {
+			time.Sleep(30 * time.Minute)
+			w.change(func() { w.rows = w.rows[:len(w.rows)-60] })
+			for range 30 {
+				time.Sleep(time.Minute)
+				w.change(func() { w.add(1) })
+			}
+		}()
+		w.run(61 * time.Minute)
+		if behind := time.Since(w.marks[len(w.marks)-1].CompleteThrough); behind > 10*time.Minute {
+			w.Errorf("the mark is %v behind half an hour after the anchor was removed", behind)
+		}
+	})
+}
+
 // The service removes the oldest rows of a list that shows them first, many at once. What comes then is published by the next scan.
 func TestAListThatDropsItsOldestRowsAtOnceIsReadOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
