@@ -216,31 +216,32 @@ func (t *Transport) keep(c *conn) bool {
 
 // sweep closes what was not used for too long, and comes back while anything is left.
 func (t *Transport) sweep() {
-	left := t.closeIdle(t.old)
+	t.closeIdle(t.old)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.sweeping = left; left {
+	if t.sweeping = len(t.idle) > 0; t.sweeping {
 		time.AfterFunc(t.IdleConnTimeout/4, t.sweep)
 	}
 }
 
-// closeIdle closes idle connections, and reports whether there are others.
-func (t *Transport) closeIdle(which func(*conn) bool) (left bool) {
+// closeIdle closes idle connections.
+func (t *Transport) closeIdle(which func(*conn) bool) {
+	var done []*conn
 	t.mu.Lock()
-	defer t.mu.Unlock()
 	for host, idle := range t.idle {
 		t.idle[host] = slices.DeleteFunc(idle, func(c *conn) bool {
-			done := which(c)
-			if done {
-				_ = c.Close()
+			ends := which(c)
+			if ends {
+				done = append(done, c)
 			}
-			return done
+			return ends
 		})
 		if len(t.idle[host]) == 0 {
 			delete(t.idle, host)
-		} else {
-			left = true
 		}
 	}
-	return left
+	t.mu.Unlock()
+	for _, c := range done { // over TLS it says so, and may wait until that is taken
+		_ = c.Close()
+	}
 }
