@@ -6,10 +6,14 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -203,4 +207,64 @@ func TestProvisionalAnswersAreSkipped(t *testing.T) {
 	if e := is(t, post(t.Context(), upstream(t, w.url)), Unknown, messages.ReasonNoAnswer); errors.Is(e, context.DeadlineExceeded) {
 		t.Error("read until the timeout")
 	}
+}
+
+// Whatever a service does with its connections, a call gets its own answer or none, and is made once.
+func TestNoCallGetsTheAnswerOfAnother(t *testing.T) {
+	var made sync.Map // by its body -> how often it arrived
+	var connections atomic.Uint64
+	server := listenRaw(t, mode.secure, func(conn net.Conn) {
+		from, random := bufio.NewReader(conn), rand.New(rand.NewPCG(1, connections.Add(1)))
+		for {
+			request, err := http.ReadRequest(from)
+			if err != nil {
+				return
+			}
+			body, err := io.ReadAll(request.Body)
+			if err != nil {
+				return
+			}
+			n, _ := made.LoadOrStore(string(body), new(atomic.Int32))
+			n.(*atomic.Int32).Add(1)
+			answer := fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+			switch random.IntN(8) {
+			case 0:
+				return // without an answer
+			case 1:
+				_, _ = io.WriteString(conn, answer)
+				return // without a word
+			case 2:
+				_, _ = io.WriteString(conn, answer+answer) // twice
+			case 3:
+				_, _ = io.WriteString(conn, answer[:len(answer)-1])
+				return
+			default:
+				_, _ = io.WriteString(conn, answer)
+			}
+		}
+	})
+	u := upstream(t, server)
+	var callers sync.WaitGroup
+	for caller := range 8 {
+		callers.Go(func() {
+			for n := range 100 {
+				sent, got := fmt.Sprintf(`{"n":"%d-%d"}`, caller, n), ""
+				call := Request{Operation: "test", Method: http.MethodPost, Path: "/", Body: []byte(sent)}
+				err := u.Exchange(t.Context(), call, func(status int, body []byte) Reading {
+					got = string(body)
+					return anyObject(status, body)
+				})
+				if err == nil && got != sent {
+					t.Errorf("the call %s got the answer %s", sent, got)
+				}
+			}
+		})
+	}
+	callers.Wait()
+	made.Range(func(call, n any) bool {
+		if times := n.(*atomic.Int32).Load(); times != 1 {
+			t.Errorf("the call %s was made %d times", call, times)
+		}
+		return true
+	})
 }
