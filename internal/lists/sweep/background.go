@@ -22,6 +22,8 @@ type background struct {
 	openAt         time.Time
 	search         search
 	complete       time.Time // when the last complete reading of the list began; zero if there was none
+	depth          int       // rows at which readings end in front of what the total says; 0 if they do not
+	depthAt        time.Time // when the first of these readings began
 	paid           time.Time // until when pages were taken
 	turn           int       // whose the last page was
 }

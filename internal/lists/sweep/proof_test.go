@@ -117,3 +117,46 @@ func TestAnEmptyAnswerMovesNoMark(t *testing.T) {
 		})
 	}
 }
+
+// For half a minute a service answers the pages behind its first five with nothing, and goes on to say how long its list is. No mark
+// covers a row that is not published.
+func TestEmptyPagesInFrontOfTheAnchorMoveNoMark(t *testing.T) {
+	for name, o := range orders {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, o, 3000)
+				w.run(10 * time.Minute)
+				for range 700 {
+					time.Sleep(time.Second)
+					w.change(func() { w.add(1) })
+				}
+				began := time.Now()
+				w.answer = func(page, _ int) error {
+					if w.depth = 0; page > 5 && time.Since(began) < 30*time.Second {
+						w.depth = 5 * 50
+					}
+					return nil
+				}
+				d := &sink{store: w.store}
+				d.onMark = func(m Mark) {
+					for _, r := range w.rows {
+						if !t.Failed() && !r.created.After(m.CompleteThrough) && w.told[r.id(1)] == 0 {
+							t.Errorf("%v: a mark covers a row made %v before it that is not published", time.Since(began), m.CompleteThrough.Sub(r.created))
+						}
+					}
+				}
+				w.sweeper.Sink = d
+				ctx, stop := context.WithTimeout(t.Context(), 10*time.Minute)
+				defer stop()
+				d.stop = stop
+				if err := w.sweeper.Run(ctx); err != nil {
+					t.Fatal(err)
+				}
+				w.check(time.Time{})
+				if time.Since(w.marks[len(w.marks)-1].CompleteThrough) > 15*time.Minute {
+					t.Error("the mark stands still")
+				}
+			})
+		})
+	}
+}

@@ -30,6 +30,7 @@ type reading struct {
 	medians trend // of pages: a single row may come late
 	done    bool
 	skipped bool // rows may have been missed, or could not be stored
+	short   bool // it ended at empty pages in front of what the total says
 }
 
 const (
@@ -55,8 +56,13 @@ func (w *reading) take(keys []uint64, total int) {
 		w.first, w.total, w.read = keys, total, (w.page-1)*w.size
 	}
 	w.read -= max(0, w.total-total)
-	if w.behind > 0 && slices.Equal(keys, w.last) { // nothing has moved: what was read behind it is next to it
-		w.read, w.page, keys, total = w.page*w.size, w.page+1, w.ahead, w.behind
+	if w.behind > 0 && slices.Equal(keys, w.last) {
+		w.read, w.page = w.page*w.size, w.page+1
+		if total > w.behind { // rows came since: it may have moved there and back, and what is behind it is read again
+			w.total, w.behind = total, 0
+			return
+		}
+		keys, total = w.ahead, w.behind // nothing has moved: what was read behind it is next to it
 		n = len(keys)
 	}
 	shown, from := func(key uint64) bool { return slices.Contains(w.last, key) }, (w.page-1)*w.size
@@ -81,6 +87,7 @@ func (w *reading) take(keys []uint64, total int) {
 	if w.done = ends || w.still > maxStill; !w.done && n > 0 {
 		w.page++
 	}
+	w.short = w.done && w.end < total
 	// A service that begins again may say for a while that there is nothing: that is no end, and no list.
 	w.skipped = w.skipped || w.done && (len(w.last) == 0 || n == 0 && total == 0 && w.end < w.total)
 }

@@ -113,6 +113,26 @@ func TestAReadingOfAListThatShrinksAllTheTimeShowsAllRows(t *testing.T) {
 	}
 }
 
+// A row in front is removed, and another one is added before the page is read again that then looks as before: what was read behind
+// it is not next to it.
+func TestAReadingShowsTheRowThatMovedThereAndBack(t *testing.T) {
+	for at := 2; at < 9; at++ {
+		list := listOf(100)
+		w, seen, _, holes := readList(&list, 10, func(page int) int {
+			switch page {
+			case at:
+				list = slices.Delete(list, 3, 4)
+			case at + 1:
+				list = slices.Insert(list, 0, fresh)
+			}
+			return len(list)
+		})
+		if missing := slices.IndexFunc(list, func(k uint64) bool { return k < fresh && !seen[k] }); !w.done || w.skipped || holes > 0 || missing >= 0 {
+			t.Errorf("removed before read %d: done %t, skipped %t, holes %d, the row now at %d is missing", at, w.done, w.skipped, holes, missing)
+		}
+	}
+}
+
 // The service begins again while the list is read, and says that there is nothing: that is not its end.
 func TestAReadingThatMeetsNothingIsNotComplete(t *testing.T) {
 	for at := range 11 {

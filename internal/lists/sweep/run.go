@@ -95,6 +95,7 @@ func (r *run[T]) follow(ctx context.Context, w *reading, enough func(keys []uint
 			return err
 		}
 		if ends {
+			r.believe(w)
 			return r.stayed(ctx, w)
 		}
 		if err := r.pause(ctx, 0, true); err != nil {
@@ -133,6 +134,19 @@ func (r *run[T]) note(w *reading, page Page[T]) []uint64 {
 		w.done = newest.Before(w.Back.Add(-r.Overlap))
 	}
 	return keys
+}
+
+// believe decides whether empty pages were the end of the list, though its total says more: if they are found again, not nearer.
+func (r *run[T]) believe(w *reading) {
+	switch {
+	case !w.done:
+	case !w.short:
+		r.depth = 0
+	case r.depth == 0 || w.end < r.depth:
+		r.depth, r.depthAt, w.skipped = w.end, w.Began, true
+	default:
+		w.skipped = w.skipped || w.Began.Sub(r.depthAt) < r.roundEvery()
+	}
 }
 
 // stayed looks at the first page of a complete reading again where a total that stands still may be that of a list that drops rows
