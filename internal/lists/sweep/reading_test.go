@@ -127,7 +127,8 @@ func TestAReadingShowsTheRowThatMovedThereAndBack(t *testing.T) {
 			}
 			return len(list)
 		})
-		if missing := slices.IndexFunc(list, func(k uint64) bool { return k < fresh && !seen[k] }); !w.done || w.skipped || holes > 0 || missing >= 0 {
+		missing := slices.IndexFunc(list, func(k uint64) bool { return k < fresh && !seen[k] })
+		if !w.done || w.skipped || holes > 0 || missing >= 0 {
 			t.Errorf("removed before read %d: done %t, skipped %t, holes %d, the row now at %d is missing", at, w.done, w.skipped, holes, missing)
 		}
 	}
