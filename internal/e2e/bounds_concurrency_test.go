@@ -43,6 +43,14 @@ func (b *bubble) inFlight(subjects ...string) (n int) {
 // may be in flight. All of it is used.
 func TestConcurrencyCountsCalls(t *testing.T) {
 	const concurrency = 8
+	mail := func(size, parallel int) func(b *bubble, g *gauge) programs.Program {
+		return func(b *bubble, g *gauge) programs.Program {
+			p := b.mails()
+			p.BatchSize, p.BatchParallel = size, parallel
+			g.next, p.Transport, p.Concurrency = p.Transport, g, concurrency
+			return p
+		}
+	}
 	for _, c := range []struct {
 		name     string
 		program  func(b *bubble, g *gauge) programs.Program
@@ -57,21 +65,11 @@ func TestConcurrencyCountsCalls(t *testing.T) {
 			"mandate.enroll.requested":       func(id string) any { return enrollment(id) },
 			"mandate.transactions.requested": func(id string) any { return map[string]any{"request_id": id, "order_number": "none"} },
 		}, 40},
-		{"mail in many batches", func(b *bubble, g *gauge) programs.Program {
-			p := b.mails()
-			p.BatchSize, p.BatchParallel = 2, 4
-			g.next, p.Transport, p.Concurrency = p.Transport, g, concurrency
-			return p
-		}, map[string]func(id string) any{
+		{"mail in many batches", mail(2, 4), map[string]func(id string) any{
 			"mail.send.requested":    func(id string) any { return message(id, 12) },
 			"mail.account.requested": func(id string) any { return map[string]any{"request_id": id} },
 		}, 20},
-		{"one message of many batches", func(b *bubble, g *gauge) programs.Program {
-			p := b.mails()
-			p.BatchSize, p.BatchParallel = 1, 100
-			g.next, p.Transport, p.Concurrency = p.Transport, g, concurrency
-			return p
-		}, map[string]func(id string) any{"mail.send.requested": func(id string) any { return message(id, 80) }}, 1},
+		{"one message of many batches", mail(1, 100), map[string]func(id string) any{"mail.send.requested": func(id string) any { return message(id, 80) }}, 1},
 	} {
 		runInBubble(t, c.name, func(t *testing.T, b *bubble) {
 			b.latency(5 * time.Second)

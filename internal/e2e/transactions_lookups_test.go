@@ -73,9 +73,7 @@ func TestAnOpenEnrollmentIsLookedUpUntilItIsDecided(t *testing.T) {
 			b.run(b.seldom(), 8*time.Hour, func() bool { return b.count("mandate.application."+c.found+".r1") > 0 })
 			b.run(b.seldom(), 100*time.Minute, nil) // it is not looked up again, though another age comes
 			events := b.events("mandate.application." + c.found + ".r1")
-			if len(events) != 1 {
-				t.Fatalf("%d events, of %v", len(events), b.subjects("mandate.application.>"))
-			}
+			fatalIf(t, len(events) != 1, "%d events, of %v", len(events), b.subjects("mandate.application.>"))
 			late := events[0].at(t).Sub(found.Add(c.after))
 			errorIf(t, late > c.within || late < 0, "published %v after the decision, want %v at most", late, c.within)
 			equal(t, "found by", events[0].Body["by"], "look_up")
