@@ -208,14 +208,16 @@ func (r Reader) candidates(ctx context.Context, queue Queue, q Query) (list []re
 	if err != nil || queue.Untaken == 0 || !q.wants(Queued) {
 		return list, err
 	}
-	scan := bus.Scan{Stream: of.Stream, Filter: of.Filter, From: queue.delivered + 1}
+	scan := bus.Scan{Stream: of.Stream, Filter: of.Filter, From: queue.delivered + 1, Since: q.Since} // they are queued since they came
 	if q.Limit > 0 && queue.Untaken > uint64(q.Limit) {
 		if err := scan.ToLast(ctx, r.Conn, uint64(q.Limit)); err != nil {
 			return nil, err
 		}
 	}
 	err = scan.Each(ctx, r.Conn, func(m bus.Message) bool {
-		list = append(list, requestOf(queue.Operation, m))
+		if m.Sequence > queue.delivered && !m.Time.Before(q.Since) {
+			list = append(list, requestOf(queue.Operation, m))
+		}
 		return true
 	})
 	return list, err

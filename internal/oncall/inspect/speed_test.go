@@ -100,6 +100,24 @@ func TestARedriveMakesNobodyReadTheQueue(t *testing.T) {
 	}
 }
 
+// What waits for longer than is asked for is not read.
+func TestAListSinceATimeReadsNothingOlderInTheQueue(t *testing.T) {
+	t.Parallel()
+	in := provisioned(t)
+	in.many(50_000)
+	<-time.After(100 * time.Millisecond)
+	since := time.Now()
+	<-time.After(100 * time.Millisecond)
+	if _, err := in.js.PublishMsg(t.Context(), devtest.Message(t, "mandate.enroll.requested", `{"request_id":"new"}`)); err != nil {
+		t.Fatal(err)
+	}
+	before := in.Conn.Stats().InMsgs
+	rows, err := in.List(t.Context(), Query{Since: since}, time.Now())
+	if n := in.Conn.Stats().InMsgs - before; err != nil || len(rows) != 1 || rows[0].RequestID != "new" || n > 2000 {
+		t.Errorf("%d messages were read for %d rows, %v: %v, want 2000 at most for the new one", n, len(rows), rows[:min(3, len(rows))], err)
+	}
+}
+
 // However many wait, a search for one of them reads both ends of its queue, and says what it left out.
 func TestASearchReadsNoLongQueueAsAWhole(t *testing.T) {
 	t.Parallel()
