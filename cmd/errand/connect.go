@@ -103,7 +103,7 @@ func (b broker) unanswered(err error) error {
 		return fmt.Errorf("%w: this user may not do that; is NATS_USER right? %w", err, last)
 	case errors.Is(err, bus.ErrNoStream), errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, jetstream.ErrConsumerNotFound):
 		return fmt.Errorf("%w: is NATS_USER in errand's account? Then it is lost: errand provision --dry-run shows what is missing. Before it "+
-			"is created again, see docs/on-call/disaster.md says what to do before it is made again", err)
+			"is created again, see docs/on-call/disaster.md", err)
 	}
 	return err
 }
