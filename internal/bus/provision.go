@@ -253,9 +253,29 @@ func planStream(js jetstream.JetStream, now *jetstream.StreamInfo, want jetstrea
 	}
 	change := Change{Kind: "stream", Name: want.Name, Create: now == nil}
 	c, merged := planned(js, change, have, want, fields, js.CreateStream, js.UpdateStream)
+	if update := c.apply; update != nil && now != nil && merged.Replicas > have.Replicas {
+		c.apply = func(ctx context.Context) error {
+			err := update(ctx)
+			if err == nil {
+				copied(ctx, js, merged.Name, merged.Replicas)
+			}
+			return err
+		}
+	}
 	full := now != nil && merged.MaxBytes > 0 && now.State.Bytes > uint64(merged.MaxBytes) // it would refuse or drop immediately
 	c.Destructive = c.apply != nil && (full || now != nil && destructive(have, merged))
 	return c
+}
+
+// copied waits until a stream has all its copies, as long as an election may take: until then the loss of one server can be the loss
+// of the stream. The server answers an update before it begins to copy.
+func copied(ctx context.Context, js jetstream.JetStream, name string, replicas int) {
+	for end := time.Now().Add(retry.Election); time.Now().Before(end); {
+		s, err := js.Stream(ctx, name)
+		if err == nil && CurrentReplicas(s.CachedInfo()) >= replicas || !retry.Pause(ctx, retry.Reconnect) {
+			return
+		}
+	}
 }
 
 // on is what makes or changes a consumer of one stream.
