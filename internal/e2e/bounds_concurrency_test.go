@@ -69,7 +69,7 @@ func TestConcurrencyCountsCalls(t *testing.T) {
 			"mail.send.requested":    func(id string) any { return message(id, 12) },
 			"mail.account.requested": func(id string) any { return map[string]any{"request_id": id} },
 		}, 20},
-		{"one message of many batches", mail(1, 100), map[string]func(id string) any{"mail.send.requested": func(id string) any { return message(id, 80) }}, 1},
+		{"one message", mail(1, 100), map[string]func(id string) any{"mail.send.requested": func(id string) any { return message(id, 80) }}, 1},
 	} {
 		runInBubble(t, c.name, func(t *testing.T, b *bubble) {
 			b.latency(5 * time.Second)
