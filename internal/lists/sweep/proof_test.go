@@ -99,15 +99,7 @@ func TestAnEmptyAnswerMovesNoMark(t *testing.T) {
 						}
 						return n
 					}
-					d := &sink{store: w.store}
-					d.onMark = func(m Mark) {
-						for _, r := range w.rows {
-							if !t.Failed() && !r.created.After(m.CompleteThrough) && w.told[r.id(1)] == 0 {
-								t.Errorf("%v: a mark covers a row made %v before it that is not published", time.Since(began), m.CompleteThrough.Sub(r.created))
-							}
-						}
-					}
-					w.sweeper.Sink = d
+					d := w.honest(began)
 					ctx, stop := context.WithTimeout(t.Context(), 2*time.Minute)
 					d.stop = stop
 					_ = w.sweeper.Run(ctx)
@@ -116,6 +108,20 @@ func TestAnEmptyAnswerMovesNoMark(t *testing.T) {
 			})
 		})
 	}
+}
+
+// honest gives the world's sweeper a sink that fails the test at a mark which covers a row that is not published.
+func (w *world) honest(began time.Time) *sink {
+	d := &sink{store: w.store}
+	d.onMark = func(m Mark) {
+		for _, r := range w.rows {
+			if !w.Failed() && !r.created.After(m.CompleteThrough) && w.told[r.id(1)] == 0 {
+				w.Errorf("%v: a mark covers a row made %v before it that is not published", time.Since(began), m.CompleteThrough.Sub(r.created))
+			}
+		}
+	}
+	w.sweeper.Sink = d
+	return d
 }
 
 // For half a minute a service answers the pages behind its first five with nothing, and goes on to say how long its list is. No mark
@@ -137,15 +143,7 @@ func TestEmptyPagesInFrontOfTheAnchorMoveNoMark(t *testing.T) {
 					}
 					return nil
 				}
-				d := &sink{store: w.store}
-				d.onMark = func(m Mark) {
-					for _, r := range w.rows {
-						if !t.Failed() && !r.created.After(m.CompleteThrough) && w.told[r.id(1)] == 0 {
-							t.Errorf("%v: a mark covers a row made %v before it that is not published", time.Since(began), m.CompleteThrough.Sub(r.created))
-						}
-					}
-				}
-				w.sweeper.Sink = d
+				d := w.honest(began)
 				ctx, stop := context.WithTimeout(t.Context(), 10*time.Minute)
 				defer stop()
 				d.stop = stop
