@@ -21,7 +21,8 @@ type background struct {
 	open           []uint64 // keys of rows that may change and were not seen since openAt, those to look at first last
 	openAt         time.Time
 	search         search
-	complete       time.Time // when the last complete reading of the list began; zero if there was none
+	complete       time.Time // since when all that was listed is stored; zero: nobody knows
+	before         *reading  // the complete reading before the last one
 	depth          int       // rows at which readings end in front of what the total says; 0 if they do not
 	depthAt        time.Time // when the first of these readings began
 	paid           time.Time // until when pages were taken
@@ -130,17 +131,25 @@ func (r *run[T]) step(ctx context.Context, of **reading, until time.Time) error 
 	}
 	if of == &r.scan || w.Back.IsZero() {
 		r.ended(w)
+	} else {
+		r.readLast.Store(w)
 	}
-	r.readLast.Store(w)
 	return nil
 }
 
-// ended notes that the list was read completely, and what was read is stored.
+// ended notes that the list was read completely, and what was read is stored. Where rows are not added in front, the total shows
+// none that is removed while another one is added: the row that moved to a page read before is only in the next reading.
 func (r *run[T]) ended(of *reading) {
-	r.readLast.Store(of)
-	r.complete = of.Began
 	if o, known := of.order(); known {
 		r.state.Order = o
+	}
+	sure := of
+	if r.state.Order != NewestFirst && of.pages > 1 {
+		sure = r.before
+	}
+	if r.before = of; sure != nil {
+		r.readLast.Store(sure)
+		r.complete = sure.Began
 	}
 	if r.anchorAt.Before(of.Began) { // no head has come through meanwhile
 		r.anchor(of)

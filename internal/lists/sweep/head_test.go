@@ -209,7 +209,7 @@ func TestAListThatDropsItsOldestRowsAtOnceIsReadOn(t *testing.T) {
 			}
 		}
 		t.Logf("the mark is %v old, and covers what was made until %v ago", time.Since(mark.At), time.Since(mark.CompleteThrough))
-		if late > 0 || time.Since(mark.CompleteThrough) > 10*time.Minute {
+		if late > 0 || time.Since(mark.CompleteThrough) > 20*time.Minute { // two scans, and Overlap
 			t.Errorf("%d rows of %d were published more than ten minutes after they came, one %v", late, len(g.rows)-40_000, longest)
 		}
 	})

@@ -2,6 +2,7 @@ package sweep
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -157,4 +158,32 @@ func TestEmptyPagesInFrontOfTheAnchorMoveNoMark(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A row in front is removed while another one is added behind: the total is as before, and the first row of the next page has
+// moved to one that was read.
+func TestAMarkDoesNotCoverARowThatMovedWhileTheTotalStoodStill(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, oldestFirst, 300)
+		moved := false
+		w.answer = func(page, _ int) error {
+			if page == 4 && !moved {
+				moved = true
+				w.rows = slices.Delete(w.rows, 10, 11)
+				w.add(1)
+			}
+			return nil
+		}
+		d := w.honest(time.Now())
+		ctx, stop := context.WithTimeout(t.Context(), 5*time.Minute)
+		defer stop()
+		d.stop = stop
+		if err := w.sweeper.Run(ctx); err != nil {
+			t.Fatal(err)
+		}
+		w.check(time.Time{})
+		if len(w.marks) == 0 {
+			t.Error("there is no mark")
+		}
+	})
 }

@@ -363,7 +363,7 @@ func TestPagesOfAnyLengthHideNoRow(t *testing.T) {
 func TestPagesThatAreShorterThanAskedForHideNoRow(t *testing.T) {
 	inWorld(t, 400, func(w *world) {
 		w.maxRows, w.sweeper.Limit = 25, 100
-		w.run(time.Minute)
+		w.run(3 * time.Minute)
 		w.check(time.Time{})
 		if len(w.marks) == 0 {
 			w.Error("there is no mark")
