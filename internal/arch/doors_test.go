@@ -63,7 +63,7 @@ var doors = map[string]string{
 	"internal/oncall/console": "oncall programs bus mandates retry style pkg/messages nats.go zerolog",
 
 	// The bus is NATS and nothing else; the history knows no NATS.
-	"internal/bus":       "history throttle loopback retry keyfile pkg/messages nats.go zerolog",
+	"internal/bus":       "history throttle loopback retry keyfile pkg/messages nats.go zerolog x/sync",
 	"internal/history":   "retry failpoint pkg/messages",
 	"internal/throttle":  "retry zerolog x/time",
 	"internal/retry":     "pkg/clients backoff",

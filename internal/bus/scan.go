@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
 
 	"errand/internal/retry"
 	"errand/pkg/messages"
@@ -304,7 +306,10 @@ func Newest(ctx context.Context, nc *nats.Conn, stream string, wanted []Wanted, 
 	return nil
 }
 
-const newestPages = 32 // are read before the index is asked
+const (
+	newestPages = 32 // are read before the index is asked
+	lastAtOnce  = 32 // subjects whose last message is asked for at once
+)
 
 // newestByIndex calls take with the last message of each subject under a filter, if it lies before a sequence and since a time;
 // false means that this user may not read the index.
@@ -315,14 +320,22 @@ func newestByIndex(ctx context.Context, nc *nats.Conn, stream, filter string, be
 	if errors.Is(err, ErrNoStream) {
 		return false, nil
 	}
-	for subject := range has.State.Subjects {
-		if err != nil {
-			break
-		}
-		var m *Message
-		if m, err = direct(ctx, nc, stream, lastOf(subject)); m != nil && m.Sequence < before && !m.Time.Before(since) {
-			take(*m)
-		}
+	if err != nil {
+		return true, err
 	}
-	return true, err
+	var one sync.Mutex
+	asked, ctx := errgroup.WithContext(ctx)
+	asked.SetLimit(lastAtOnce)
+	for subject := range has.State.Subjects {
+		asked.Go(func() error {
+			m, err := direct(ctx, nc, stream, lastOf(subject))
+			if m != nil && m.Sequence < before && !m.Time.Before(since) {
+				one.Lock()
+				defer one.Unlock()
+				take(*m)
+			}
+			return err
+		})
+	}
+	return true, asked.Wait()
 }
