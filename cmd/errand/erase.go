@@ -37,8 +37,10 @@ is refused: cancel it first. Copies of readers, backups, recipient lists in the 
 themselves are not reached. If mail-consumer has a RECIPIENT_KEY, pass the same here, or recipients are not found by
 their address.
 
---of refuses a request that is of other people, too: a message to several, or one of another person; name its id to erase all
-of it. Dead letters and single rows are overwritten on the servers' disks at once. Events are not: their bytes stay in
+--of reads everything that is kept, which takes about a minute for a million requests. It refuses a request that is
+of other people, too: a message to several, or one of another person; name its id to erase all of it.
+
+Dead letters and single rows are overwritten on the servers' disks at once. Events are not: their bytes stay in
 their file, which NATS drops when all that is stored in it has expired (--max-age).
 
 Rows of the sending log that arrive after an erasure are published as unmatched. So a message is refused until its

@@ -27,6 +27,9 @@ payer, a payer's id, name or telephone number. Case and spaces do not matter. Fo
 address in the sending log. Records of the sending log and of the transaction list that match no request are listed
 below. The exit status is 1 if nothing is found.
 
+It reads everything that is kept, which takes about a minute for a million requests; --since reads less. The console's
+Find has an index and answers at once.
+
 If mail-consumer has a RECIPIENT_KEY, pass the same here: without it a recipient is found only in the rows of the sending log.
 
 Examples:
