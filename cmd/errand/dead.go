@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"errand/internal/oncall/act"
 	"errand/internal/oncall/inspect"
 	"errand/pkg/messages"
 )
@@ -25,7 +26,8 @@ type deadList struct {
 }
 
 func (*deadList) Help() string {
-	return `Lists the messages of requests that ended failed or uncertain, newest first, with each request's current state.
+	return `Lists the messages of requests that ended failed or uncertain, newest first, with each request's current state,
+and whether somebody discarded it as needing nothing (-o jsonl says who, and why).
 
 Examples:
 
@@ -42,6 +44,9 @@ func (d *deadList) Run(ctx context.Context, c console) error {
 	return d.read(ctx, "dead", c, func(b broker, now time.Time) (listing, error) {
 		q.Since = d.Since.from(now)
 		letters, err := b.reader().DeadLetters(ctx, q)
+		if err == nil {
+			err = act.SayDiscarded(ctx, b.reader(), letters)
+		}
 		return listLetters(letters, now), err
 	})
 }
@@ -49,9 +54,12 @@ func (d *deadList) Run(ctx context.Context, c console) error {
 func listLetters(letters []inspect.DeadLetter, now time.Time) listing {
 	l := listing{head: []string{"SEQUENCE", "TIME", "OPERATION", "REASON", "NOW", "REQUEST", "MESSAGE"}, none: "none"}
 	for _, letter := range letters {
-		name := strconv.FormatUint(letter.Sequence, 10)
+		name, is := strconv.FormatUint(letter.Sequence, 10), stateCell(letter.Now)
+		if letter.Discarded != "" {
+			is = cell{is.text + ", discarded", dim}
+		}
 		l.add(name, letter, cellOf(name), cell{stamp(letter.Time.Time, now), dim}, cellOf(inspect.Short(letter.Operation)),
-			cellOf(letter.Reason), stateCell(letter.Now), cellOf(letter.RequestID), cellOf(letter.Message))
+			cellOf(letter.Reason), is, cellOf(letter.RequestID), cellOf(letter.Message))
 	}
 	return l
 }

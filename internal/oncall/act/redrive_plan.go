@@ -134,13 +134,35 @@ func (r Requests) sayDiscarded(ctx context.Context, items []Item) error {
 	}
 	oldest := slices.MinFunc(items, func(a, b Item) int { return a.letter.Time.Compare(b.letter.Time.Time) })
 	discards, err := r.Queues.Discards(ctx, oldest.letter.Time.Time)
-	for _, d := range discards {
-		i := slices.IndexFunc(items, func(i Item) bool { return i.Sequence == d.DeadLetter && i.Operation == d.Operation })
-		if i >= 0 && d.discards() {
-			items[i].Says += "; " + d.Actor + " discarded it: " + d.Why
+	for i := range items {
+		if by := discardOf(discards, items[i].Operation, items[i].Sequence); by != "" {
+			items[i].Says += "; " + by
 		}
 	}
 	return err
+}
+
+// SayDiscarded says of dead letters who discarded them, and why, as far as this person may read it.
+func SayDiscarded(ctx context.Context, r inspect.Reader, letters []inspect.DeadLetter) error {
+	if len(letters) == 0 {
+		return nil
+	}
+	oldest := slices.MinFunc(letters, func(a, b inspect.DeadLetter) int { return a.Time.Compare(b.Time.Time) })
+	discards, err := queues{r}.Discards(ctx, oldest.Time.Time)
+	for i, l := range letters {
+		letters[i].Discarded = discardOf(discards, l.Operation, l.Sequence)
+	}
+	return err
+}
+
+// discardOf says who discarded a dead letter, and why; "" if nobody did.
+func discardOf(discards []Entry, op messages.Operation, letter uint64) string {
+	for _, d := range discards {
+		if d.discards() && d.DeadLetter == letter && d.Operation == op {
+			return d.Actor + " discarded it: " + d.Why
+		}
+	}
+	return ""
 }
 
 // Letters returns the newest dead letter of each request: of the ids and sequences that are named, or else of a query's.

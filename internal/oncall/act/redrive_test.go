@@ -219,7 +219,7 @@ func TestAPlanKnowsWhatHasGoneOn(t *testing.T) {
 	}
 }
 
-func TestAPlanSaysWhoDiscardedADeadLetter(t *testing.T) {
+func TestAPlanAndAListSayWhoDiscardedADeadLetter(t *testing.T) {
 	d := newDeadLetters(t)
 	d.ended(messages.Enroll, "r1", enrollment("DD1"), messages.Failed, `,"reason":"refused"`)
 	d.ended(messages.Enroll, "r2", enrollment("DD2"), messages.Failed, `,"reason":"refused"`)
@@ -228,6 +228,14 @@ func TestAPlanSaysWhoDiscardedADeadLetter(t *testing.T) {
 		said := strings.Contains(i.Says, d.Name+" discarded it: the payer signed on paper")
 		if said != (i.RequestID == "r1") {
 			t.Errorf("%s: the plan says %q", i.RequestID, i.Says)
+		}
+	}
+	letters, err := d.Letters(t.Context(), nil, inspect.Query{})
+	d.must(err)
+	d.must(act.SayDiscarded(t.Context(), d.Reader, letters))
+	for _, l := range letters {
+		if said := strings.HasSuffix(l.Discarded, "the payer signed on paper"); said != (l.RequestID == "r1") || len(letters) != 2 {
+			t.Errorf("%s, one of %d listed: %q", l.RequestID, len(letters), l.Discarded)
 		}
 	}
 }

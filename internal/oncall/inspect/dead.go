@@ -25,6 +25,7 @@ type DeadLetter struct {
 	Message   string             `json:"message,omitempty"`
 	Now       messages.State     `json:"now,omitempty"` // the state that the request is in
 	Bytes     int                `json:"bytes"`
+	Discarded string             `json:"discarded,omitempty"` // who left it as it is, and why; see act.SayDiscarded
 
 	Event Event `json:"-"`
 }
