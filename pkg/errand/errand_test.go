@@ -222,6 +222,28 @@ func TestWaitTellsTheOutcomes(t *testing.T) {
 
 // The id has a history of other contents. What is a conflict is reported under the position,
 // a correction has another event in the end.
+func TestOnlyAnAnsweredEnrollmentHasALink(t *testing.T) {
+	const body = `{"outcome":"succeeded","enrollment":{"url":"https://pay.example/1"}}`
+	for _, c := range []struct {
+		what string
+		op   messages.Operation
+		is   messages.State
+		body string
+		ok   bool
+	}{
+		{"an answer", messages.Enroll, messages.Succeeded, body, true},
+		{"an answer without a link", messages.Enroll, messages.Succeeded, `{"enrollment":{}}`, false},
+		{"a body that cannot be read", messages.Enroll, messages.Succeeded, `{"enrollment":7}`, false},
+		{"what was found out later", messages.Enroll, messages.Resolved, body, false},
+		{"mail", messages.Send, messages.Accepted, body, false},
+	} {
+		link, ok := errand.Succeeded{Event: errand.Event{Operation: c.op, State: c.is, Data: []byte(c.body)}}.Link()
+		if ok != c.ok || ok != (link == "https://pay.example/1") || !ok && link != "" {
+			t.Errorf("%s: %q, %t", c.what, link, ok)
+		}
+	}
+}
+
 func TestWaitTakesNoOtherRequestsOutcomeForItsOwn(t *testing.T) {
 	w := newWorld(t)
 	before := w.publish(letter("taken", "x"))

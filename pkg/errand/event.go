@@ -59,6 +59,20 @@ type Outcome interface{ About() Event }
 // SendOutcome, TransactionsListed, AccountReported), unless its state is Resolved.
 type Succeeded struct{ Event }
 
+// Link returns where the payer of an enrollment authorises the mandate; false means that there is no link: of another operation,
+// and of an enrollment that was found out only later, since the answer with its link was lost.
+func (s Succeeded) Link() (link string, ok bool) {
+	var body struct {
+		Enrollment struct {
+			URL string `json:"url"`
+		} `json:"enrollment"`
+	}
+	if s.Operation != messages.Enroll || s.State != messages.Succeeded || s.Decode(&body) != nil {
+		return "", false
+	}
+	return body.Enrollment.URL, body.Enrollment.URL != ""
+}
+
 // Partial says that some recipients of a message were accepted, and that the fate of all is known.
 type Partial struct {
 	Event

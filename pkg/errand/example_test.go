@@ -67,19 +67,13 @@ func ExampleClient_Publish() {
 	// Output: [must be report or retry] [is required]
 }
 
-// The link for the payer is in the body of an enrollment's outcome.
-func ExampleSucceeded() {
-	o := errand.Succeeded{Event: errand.Event{Subject: "mandate.enroll.succeeded.enroll-signup-4711",
+// The link for the payer is in an enrollment's outcome.
+func ExampleSucceeded_Link() {
+	o := errand.Succeeded{Event: errand.Event{Operation: messages.Enroll, State: messages.Succeeded,
 		Data: []byte(`{"order_number":"DD001","enrollment":{"url":"https://pay.example/enroll/1","order_number":"DD001"}}`)}}
-	var body struct {
-		Enrollment struct {
-			URL string `json:"url"`
-		} `json:"enrollment"`
+	if link, ok := o.Link(); ok {
+		fmt.Println("the payer goes on at", link)
 	}
-	if err := o.Decode(&body); err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println("the payer goes on at", body.Enrollment.URL)
 	// Output: the payer goes on at https://pay.example/enroll/1
 }
 
