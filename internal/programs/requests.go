@@ -28,7 +28,7 @@ func (q *Requests) validate() error {
 
 // caller is what all calls of a program share.
 func (q *Requests) caller(ctx context.Context, c *Common, limit *throttle.Limit) *attempt.Caller {
-	caller := &attempt.Caller{Policy: c.policy(), Timeout: c.UpstreamTimeout, Slots: make(admission.Slots, q.Concurrency), Stop: ctx.Done()}
+	caller := &attempt.Caller{Policy: c.policy(), Timeout: c.UpstreamTimeout, Slots: admission.NewSlots(q.Concurrency), Stop: ctx.Done()}
 	if limit != nil {
 		caller.Throttle, caller.Owe = limit.Wait, limit.Owe
 	}
@@ -39,7 +39,7 @@ func (q *Requests) caller(ctx context.Context, c *Common, limit *throttle.Limit)
 // a quarter more may be reading or storing events, and at least one: an idle queue keeps a place.
 func (q *Requests) settings(r *runtime, store bus.EventStore) consumer.Settings {
 	return consumer.Settings{Log: countingLog{r.tracer.Log(store), r.metrics.requests}, Dead: r.publisher,
-		InFlight: make(admission.Slots, q.Concurrency+max(q.Concurrency/4, 1)), GiveUpAfter: q.GiveUpAfter,
+		InFlight: admission.NewSlots(q.Concurrency + max(q.Concurrency/4, 1)), GiveUpAfter: q.GiveUpAfter,
 		Kept: r.kept, Newer: r.newer.Load, Logger: r.log,
 		Observer: consumer.Observer{Settled: r.metrics.requests.settled, Panicked: r.metrics.requests.panicked, Tracer: r.tracer}}
 }

@@ -109,7 +109,7 @@ func (r *replica) program(soft context.Context, n *node) program {
 	w := r.w
 	p := program{node: n, soft: soft, log: client{w.log, n}, caller: &attempt.Caller{
 		Policy:  retry.Policy{First: 200 * time.Millisecond, Max: 10 * time.Second, Tries: w.Tries, Steady: true},
-		Timeout: timeout, Slots: make(admission.Slots, w.Concurrency), Stop: soft.Done()}}
+		Timeout: timeout, Slots: admission.NewSlots(w.Concurrency), Stop: soft.Done()}}
 	p.options = []clients.Option{clients.Timeout(timeout), clients.Wrap(func(http.RoundTripper) http.RoundTripper {
 		return &link{node: n, service: w.service, timeout: timeout}
 	})}
@@ -119,7 +119,7 @@ func (r *replica) program(soft context.Context, n *node) program {
 		p.options = append(p.options, clients.WaitToRead(limit.Wait))
 	}
 	p.settings = consumer.Settings{Log: p.log, Dead: letters{n, w.letters},
-		InFlight:    make(admission.Slots, w.Concurrency+max(w.Concurrency/4, 1)),
+		InFlight:    admission.NewSlots(w.Concurrency + max(w.Concurrency/4, 1)),
 		GiveUpAfter: time.Duration(w.GiveUp), Kept: w.keeps, Newer: func() bool { return w.is(newerProgram, 0) }, Logger: logger,
 		Observer: consumer.Observer{Settled: func(consumer.Outcome) {}, Panicked: func(op messages.Operation) { w.fail("%s panics", op) }}}
 	return p

@@ -79,7 +79,7 @@ func (m *model) publish(contents string, redriven bool) {
 // work takes messages and runs them until the end; one that does not come to its end is redelivered.
 func (m *model) work(end time.Time) {
 	caller := &attempt.Caller{Policy: retry.Policy{First: 200 * time.Millisecond, Max: 10 * time.Second, Tries: 3}, Timeout: 30 * time.Second,
-		Slots: make(admission.Slots, 4), Stop: make(chan struct{})}
+		Slots: admission.NewSlots(4), Stop: make(chan struct{})}
 	for time.Now().Before(end) {
 		m.sleep(3 * time.Second)
 		m.mu.Lock()

@@ -12,6 +12,7 @@ package admission
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -65,30 +66,108 @@ func (s *Share) Free(n int) {
 	}
 }
 
-// Slots bound what is under way at once, of all operations of a program together.
-type Slots chan struct{}
+// Slots bound what is under way at once, of all operations of a program together. Where several lanes wait, each is served in
+// proportion to its weight (start-time fair queueing: Goyal, Vin, Cheng, SIGCOMM 1996); what a lane leaves, others have. A Slots
+// is one lane's view of them.
+type Slots struct {
+	*slots
+	lane int
+}
+
+type slots struct {
+	mu    sync.Mutex
+	whole int
+	taken int
+	turn  float64 // that of the lane that was served last
+	lanes []lane
+}
+
+type lane struct {
+	name    string
+	weight  float64
+	next    float64 // its turn
+	waiting []chan struct{}
+}
+
+// Lane is a name and how much of the calls it has of each 1 where others wait, too.
+type Lane struct {
+	Name   string
+	Weight int
+}
+
+// NewSlots makes so many slots. Without lanes they are of one.
+func NewSlots(whole int, lanes ...Lane) Slots {
+	s := &slots{whole: whole}
+	for _, l := range lanes {
+		s.lanes = append(s.lanes, lane{name: l.Name, weight: float64(l.Weight)})
+	}
+	if len(lanes) == 0 {
+		s.lanes = []lane{{weight: 1}}
+	}
+	return Slots{slots: s}
+}
+
+// In are the same slots for a lane; for the first one if there is none of that name.
+func (s Slots) In(name string) Slots {
+	s.lane = max(0, slices.IndexFunc(s.lanes, func(l lane) bool { return l.name == name }))
+	return s
+}
+
+// Whole is how many slots there are.
+func (s Slots) Whole() int { return s.whole }
+
+// Taken is how many of them are taken.
+func (s Slots) Taken() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.taken
+}
 
 // Try takes a slot if one is free.
 func (s Slots) Try() bool {
-	select {
-	case s <- struct{}{}:
-		return true
-	default:
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.try()
+}
+
+func (s Slots) try() bool {
+	if s.taken == s.whole {
 		return false
 	}
+	s.taken++
+	s.serve(&s.lanes[s.lane])
+	return true
+}
+
+// serve counts that a lane got a slot. One that wanted none for a while has saved up nothing.
+func (s *slots) serve(l *lane) {
+	s.turn = max(s.turn, l.next)
+	l.next = s.turn + 1/l.weight
 }
 
 // Take waits for a slot; the error is the context's cause.
 func (s Slots) Take(ctx context.Context) error {
-	if s.Try() {
+	s.mu.Lock()
+	if s.try() {
+		s.mu.Unlock()
 		return nil
 	}
+	mine, got := &s.lanes[s.lane], make(chan struct{})
+	mine.next = max(mine.next, s.turn)
+	mine.waiting = append(mine.waiting, got)
+	s.mu.Unlock()
 	select {
-	case s <- struct{}{}:
+	case <-got:
 		return nil
 	case <-ctx.Done():
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i := slices.Index(mine.waiting, got); i >= 0 {
+		mine.waiting = slices.Delete(mine.waiting, i, i+1)
 		return context.Cause(ctx)
 	}
+	return nil // it came in the same moment
 }
 
 // TakeSome waits for a slot, and takes as many as are free up to n.
@@ -101,5 +180,21 @@ func (s Slots) TakeSome(ctx context.Context, n int) (taken int, err error) {
 	return taken, nil
 }
 
-// Free gives a slot back.
-func (s Slots) Free() { <-s }
+// Free gives a slot back: to whom it is due of those that wait.
+func (s Slots) Free() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var due *lane
+	for i := range s.lanes {
+		if l := &s.lanes[i]; len(l.waiting) > 0 && (due == nil || l.next < due.next) {
+			due = l
+		}
+	}
+	if due == nil {
+		s.taken--
+		return
+	}
+	s.serve(due)
+	close(due.waiting[0])
+	due.waiting = slices.Delete(due.waiting, 0, 1)
+}

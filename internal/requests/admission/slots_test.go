@@ -3,11 +3,14 @@ package admission
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 func TestSlotsAreTakenUntilTheContextEnds(t *testing.T) {
-	s := make(Slots, 1)
+	s := NewSlots(1)
 	cause := errors.New("enough")
 	ctx, end := context.WithCancelCause(t.Context())
 	if err := s.Take(ctx); err != nil {
@@ -20,5 +23,53 @@ func TestSlotsAreTakenUntilTheContextEnds(t *testing.T) {
 	s.Free()
 	if err := s.Take(ctx); err != nil { // there is one
 		t.Errorf("got %v", err)
+	}
+}
+
+// Whoever waits is served by weight, whatever was served before; a lane alone has everything.
+func TestLanesThatWaitAreServedByWeight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := NewSlots(8, Lane{"default", 4}, Lane{"bulk", 1})
+		served, ctx := map[string]*atomic.Int64{"default": {}, "bulk": {}}, t.Context()
+		want := func(lane string, n int) {
+			for range n {
+				go func() {
+					if s.In(lane).Take(ctx) == nil {
+						served[lane].Add(1)
+						<-time.After(time.Second)
+						s.Free()
+					}
+				}()
+			}
+		}
+		want("bulk", 2000)
+		<-time.After(100*time.Second + time.Millisecond)
+		if n := served["bulk"].Load(); n != 808 {
+			t.Errorf("a lane alone has %d of 808", n)
+		}
+		want("default", 1000) // nothing is owed to it for the time before
+		<-time.After(100 * time.Second)
+		if d, b := served["default"].Load(), served["bulk"].Load()-808; d < 630 || d > 650 || d+b != 800 {
+			t.Errorf("of 800 the lanes have %d and %d, by weight it is 640 and 160", d, b)
+		}
+		<-time.After(time.Hour)
+		if s.Taken() != 0 {
+			t.Errorf("%d slots are taken at the end", s.Taken())
+		}
+	})
+}
+
+func TestWhoNoLongerWaitsIsNotServed(t *testing.T) {
+	s := NewSlots(1, Lane{"default", 4}, Lane{"bulk", 1})
+	if !s.Try() || s.In("bulk").Try() {
+		t.Fatal("there is one")
+	}
+	ctx, end := context.WithTimeout(t.Context(), time.Millisecond)
+	defer end()
+	if err := s.In("bulk").Take(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v", err)
+	}
+	if s.Free(); s.Taken() != 0 {
+		t.Error("it was given to somebody who is gone")
 	}
 }

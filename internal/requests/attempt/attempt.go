@@ -310,7 +310,7 @@ type Started func(deadline messages.Time, afterUnknown bool) messages.Body
 
 // Lease returns the lease of a message of several batches, not taken yet.
 func (c *Caller) Lease(h *history.History, started Started) *Lease {
-	return &Lease{caller: c, history: h, started: started, renewing: make(admission.Slots, 1)}
+	return &Lease{caller: c, history: h, started: started, renewing: admission.NewSlots(1)}
 }
 
 // Taken reports whether this worker has announced a call under it.

@@ -377,7 +377,7 @@ func TestNoMoreCallsAreUnderWayThanThereAreSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const slots, requests = 3, 20
 		shared := newHarness("ok", "")
-		shared.caller.Slots = make(admission.Slots, slots)
+		shared.caller.Slots = admission.NewSlots(slots)
 		var mu sync.Mutex
 		underWay, peak := 0, 0
 		var workers sync.WaitGroup
@@ -402,8 +402,8 @@ func TestNoMoreCallsAreUnderWayThanThereAreSlots(t *testing.T) {
 			})
 		}
 		workers.Wait()
-		if peak != slots || len(shared.caller.Slots) != 0 {
-			t.Errorf("%d calls at once, want %d; %d slots are still taken", peak, slots, len(shared.caller.Slots))
+		if peak != slots || shared.caller.Slots.Taken() != 0 {
+			t.Errorf("%d calls at once, want %d; %d slots are still taken", peak, slots, shared.caller.Slots.Taken())
 		}
 	})
 }
@@ -415,7 +415,7 @@ func TestAPanicFreesItsSlot(t *testing.T) {
 		defer func() { _ = recover() }()
 		h.deliver(t.Context())
 	}()
-	if len(h.caller.Slots) != 0 {
+	if h.caller.Slots.Taken() != 0 {
 		t.Error("a slot is still taken")
 	}
 }

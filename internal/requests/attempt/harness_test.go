@@ -40,7 +40,7 @@ type harness struct {
 
 func newHarness(results, looks string) *harness {
 	h := &harness{results: strings.Split(results, ", "), looks: strings.Split(looks, ", "), hold: hold.Hold{Interval: time.Minute}}
-	h.caller = Caller{Policy: policy, Timeout: timeout, Slots: make(admission.Slots, 1), Stop: make(chan struct{})}
+	h.caller = Caller{Policy: policy, Timeout: timeout, Slots: admission.NewSlots(1), Stop: make(chan struct{})}
 	h.call = Call[string]{Delivery: Delivery{GiveUpAt: time.Now().Add(24 * time.Hour)}, OnUnknown: h.onUnknown, Make: h.makeCall,
 		Started: func(deadline messages.Time, afterUnknown bool) messages.Body {
 			return &messages.EnrollStarted{Deadline: deadline, Fingerprint: "f", AfterUnknown: afterUnknown}

@@ -42,13 +42,13 @@ func TestALookThatCallsTheUpstreamTakesASlot(t *testing.T) {
 			h.before(t, "unknown")
 			h.call.LooksUp = looksUp
 			h.call.OnUnknown = func(ctx context.Context, fresh bool) (Verdict, error) {
-				if got := len(h.caller.Slots) == 1; got != looksUp {
+				if got := h.caller.Slots.Taken() == 1; got != looksUp {
 					t.Errorf("looks up %t: a slot is taken %t", looksUp, got)
 				}
 				return h.onUnknown(ctx, fresh)
 			}
-			if got := h.deliver(t.Context()); got.Verdict != Done || len(h.caller.Slots) != 0 {
-				t.Errorf("got %s, %d slots taken", summary(got), len(h.caller.Slots))
+			if got := h.deliver(t.Context()); got.Verdict != Done || h.caller.Slots.Taken() != 0 {
+				t.Errorf("got %s, %d slots taken", summary(got), h.caller.Slots.Taken())
 			}
 		})
 	}

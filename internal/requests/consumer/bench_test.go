@@ -104,9 +104,9 @@ func (w work) settle(t testing.TB, n int, begin, end func()) {
 	}
 	settled := make(chan string, n)
 	store := bus.EventStore{Publisher: publisher, Source: "/errand/bench"}
-	caller := &attempt.Caller{Timeout: 30 * time.Second, Slots: make(admission.Slots, at64)}
+	caller := &attempt.Caller{Timeout: 30 * time.Second, Slots: admission.NewSlots(at64)}
 	settings := consumer.Settings{Log: store, Dead: publisher,
-		InFlight: make(admission.Slots, at64+at64/4), GiveUpAfter: time.Hour, Kept: func() time.Duration { return 0 },
+		InFlight: admission.NewSlots(at64 + at64/4), GiveUpAfter: time.Hour, Kept: func() time.Duration { return 0 },
 		Newer:    func() bool { return false },
 		Logger:   zerolog.New(io.Discard).With().Timestamp().Logger(),
 		Observer: consumer.Observer{Settled: func(o consumer.Outcome) { settled <- string(o.State) }, Panicked: func(messages.Operation) {}}}

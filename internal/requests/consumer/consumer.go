@@ -122,7 +122,7 @@ func (c *Consumer[R]) Run(ctx, hard context.Context) error {
 	context.AfterFunc(ctx, func() { c.stopping.Store(true) })
 	var workers, taking sync.WaitGroup
 	work := make(chan *bus.Request)
-	for range cap(c.InFlight) {
+	for range c.InFlight.Whole() {
 		workers.Go(func() {
 			for r := range work {
 				c.work(ctx, hard, r)
@@ -130,7 +130,7 @@ func (c *Consumer[R]) Run(ctx, hard context.Context) error {
 			}
 		})
 	}
-	pull := &puller{pulling: make(admission.Slots, 1), work: work}
+	pull := &puller{pulling: admission.NewSlots(1), work: work}
 	for range takers {
 		taking.Go(func() {
 			for ctx.Err() == nil {

@@ -118,9 +118,9 @@ func TestNothingIsLeftOfAStorm(t *testing.T) {
 					defer end()
 					var mu sync.Mutex
 					caller := &attempt.Caller{Policy: retry.Policy{First: 200 * time.Millisecond, Max: 10 * time.Second, Tries: 5},
-						Timeout: 30 * time.Second, Slots: make(admission.Slots, concurrency), Stop: ctx.Done()}
+						Timeout: 30 * time.Second, Slots: admission.NewSlots(concurrency), Stop: ctx.Done()}
 					settings := consumer.Settings{Log: bus.EventStore{Publisher: publisher, Source: "/errand/test"}, Dead: publisher,
-						InFlight: make(admission.Slots, concurrency+2), GiveUpAfter: 24 * time.Hour, Kept: func() time.Duration { return 0 },
+						InFlight: admission.NewSlots(concurrency + 2), GiveUpAfter: 24 * time.Hour, Kept: func() time.Duration { return 0 },
 						Newer:  func() bool { return false },
 						Logger: zerolog.Nop(), Observer: consumer.Observer{Panicked: func(messages.Operation) {},
 							Settled: func(consumer.Outcome) { mu.Lock(); settled++; mu.Unlock() }}}
@@ -135,9 +135,9 @@ func TestNothingIsLeftOfAStorm(t *testing.T) {
 					if err := <-ended; err != nil {
 						t.Error(err)
 					}
-					if all.Requests() != 0 || len(settings.InFlight) != 0 || len(caller.Slots) != 0 {
-						t.Errorf("after %v: %d requests are leased, %d in flight, %d slots are taken", while, all.Requests(), len(settings.InFlight),
-							len(caller.Slots))
+					if all.Requests() != 0 || settings.InFlight.Taken() != 0 || caller.Slots.Taken() != 0 {
+						t.Errorf("after %v: %d requests are leased, %d in flight, %d slots are taken", while, all.Requests(), settings.InFlight.Taken(),
+							caller.Slots.Taken())
 					}
 				}
 				if c.stop > 0 {

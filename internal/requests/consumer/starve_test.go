@@ -157,8 +157,8 @@ func TestLongListingsKeepNoOtherRequestsWaiting(t *testing.T) {
 		}
 		log := &historytest.Log{}
 		caller := &attempt.Caller{Policy: retry.Policy{First: time.Second, Max: 10 * time.Second, Tries: 5}, Timeout: 30 * time.Second,
-			Slots: make(admission.Slots, concurrency), Stop: ctx.Done()}
-		settings := consumer.Settings{Log: log, InFlight: make(admission.Slots, concurrency+concurrency/4), GiveUpAfter: 24 * time.Hour,
+			Slots: admission.NewSlots(concurrency), Stop: ctx.Done()}
+		settings := consumer.Settings{Log: log, InFlight: admission.NewSlots(concurrency + concurrency/4), GiveUpAfter: 24 * time.Hour,
 			Kept: func() time.Duration { return 0 }, Newer: func() bool { return false }, Logger: zerolog.Nop(),
 			Observer: consumer.Observer{Settled: func(consumer.Outcome) {}, Panicked: func(messages.Operation) {}}}
 		var bodies []string

@@ -77,7 +77,7 @@ func (c *Consumer[R]) takeForWorkers(ctx context.Context, permit *hold.Permit, p
 			free--
 		} else { // it was asked for before the connection was lost
 			c.lease.take(r)
-			c.InFlight <- struct{}{}
+			_ = c.InFlight.Take(context.Background())
 		}
 		if isLarge(r) {
 			c.large.waiting.Add(1)

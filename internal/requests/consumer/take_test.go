@@ -42,8 +42,8 @@ func (h *harness) run(n int, inFlight admission.Slots, handle Handler[messages.E
 	return func() *jetstream.ConsumerInfo {
 		end()
 		h.must(<-ran)
-		if len(h.InFlight) != 0 || h.Requests() != 0 {
-			h.t.Errorf("%d places are taken and %d requests leased", len(h.InFlight), h.Requests())
+		if h.InFlight.Taken() != 0 || h.Requests() != 0 {
+			h.t.Errorf("%d places are taken and %d requests leased", h.InFlight.Taken(), h.Requests())
 		}
 		// The server works the acknowledgements off; a message that nobody has stays for 30 s.
 		for began := time.Now(); ; {
@@ -64,7 +64,7 @@ func (h *harness) state() *jetstream.ConsumerInfo {
 func TestNoMessageIsInTheProcessThatNoWorkerHas(t *testing.T) {
 	h := newHarness(t)
 	begun, release := make(chan string, 100), make(chan struct{})
-	stop := h.run(100, make(admission.Slots, 8), func(ctx context.Context, r attempt.Request[messages.EnrollRequest]) (messages.Event, error) {
+	stop := h.run(100, admission.NewSlots(8), func(ctx context.Context, r attempt.Request[messages.EnrollRequest]) (messages.Event, error) {
 		begun <- r.History.ID
 		<-release
 		return succeeds(ctx, r)
@@ -89,7 +89,7 @@ func TestAStopLeavesNoMessageBehind(t *testing.T) {
 	h := newHarness(t)
 	begun := make(chan string, 1000)
 	type request = attempt.Request[messages.EnrollRequest]
-	stop := h.run(1000, make(admission.Slots, 40), func(ctx context.Context, r request) (messages.Event, error) {
+	stop := h.run(1000, admission.NewSlots(40), func(ctx context.Context, r request) (messages.Event, error) {
 		begun <- r.History.ID
 		return succeeds(ctx, r)
 	})
@@ -113,7 +113,7 @@ func TestAHoldThatBeginsGivesBackWhatComes(t *testing.T) {
 	var calls atomic.Int64 // that were refused
 	down.Store(true)
 	refused, handled := make(chan struct{}, requests), make(chan string, 2*requests)
-	stop := h.run(requests, make(admission.Slots, inFlight), func(ctx context.Context, r attempt.Request[messages.EnrollRequest],
+	stop := h.run(requests, admission.NewSlots(inFlight), func(ctx context.Context, r attempt.Request[messages.EnrollRequest],
 	) (messages.Event, error) {
 		defer func() { handled <- r.History.ID }()
 		if err := r.Permit.Call(); err != nil { // it began just now
@@ -147,7 +147,7 @@ func TestAnIdleQueueKeepsOneWorkerFromTheOthers(t *testing.T) {
 	found, err := bus.Check(t.Context(), h.js, []bus.Queue{bus.TransactionsQueue})
 	h.must(err)
 	settings := h.Settings
-	settings.InFlight = make(admission.Slots, 4)
+	settings.InFlight = admission.NewSlots(4)
 	source := found.Queues[bus.TransactionsQueue.Name]
 	idle := New(settings, bus.NewPull(h.nc, source), &hold.Hold{Interval: time.Minute}, Listings(nil))
 	ctx, end := context.WithCancel(t.Context())
@@ -190,7 +190,7 @@ func TestAQueueThatRefusesPullsIsSaidToUntilItGivesAgain(t *testing.T) {
 	}
 	set(time.Second)
 	settled := make(chan struct{}, 1)
-	stop := h.run(1, make(admission.Slots, 4), func(ctx context.Context, r attempt.Request[messages.EnrollRequest]) (messages.Event, error) {
+	stop := h.run(1, admission.NewSlots(4), func(ctx context.Context, r attempt.Request[messages.EnrollRequest]) (messages.Event, error) {
 		settled <- struct{}{}
 		return succeeds(ctx, r)
 	})

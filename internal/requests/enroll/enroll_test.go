@@ -95,7 +95,7 @@ func (s *service) run(t *testing.T, onUnknown string) (outcome messages.State, e
 	log, guard := &historytest.Log{}, &hold.Hold{Interval: time.Minute}
 	policy := retry.Policy{First: time.Second, Max: 10 * time.Second, Tries: 3}
 	h := &Handler{Upstream: api, Zone: time.UTC,
-		Caller: &attempt.Caller{Policy: policy, Timeout: 30 * time.Second, Slots: make(admission.Slots, 2), Stop: make(chan struct{})},
+		Caller: &attempt.Caller{Policy: policy, Timeout: 30 * time.Second, Slots: admission.NewSlots(2), Stop: make(chan struct{})},
 		List: &mandates.List{Client: api, Policy: policy, Settle: time.Minute,
 			Times: &mandates.Times{Zone: time.UTC, Client: api, Last: log.Last, Logger: zerolog.Nop()}}}
 	giveUp := time.Now().Add(24 * time.Hour)

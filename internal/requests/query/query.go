@@ -175,7 +175,7 @@ func (s *share) next() error {
 	switch {
 	case s.Caller.Stopping():
 		return &history.RetryLaterError{At: time.Now(), Cause: errStopping}
-	case s.taken && s.long.Refused()-s.refused >= enough, !s.taken && !s.long.Try(1, cap(s.Caller.Slots)/2):
+	case s.taken && s.long.Refused()-s.refused >= enough, !s.taken && !s.long.Try(1, s.Caller.Slots.Whole()/2):
 		return errCrowded
 	case !s.taken:
 		s.taken, s.refused = true, s.long.Refused()

@@ -70,7 +70,7 @@ func newHarness(answer func(int) (int, string)) *harness {
 	h := &harness{upstream: upstream{answer: answer}, stop: make(chan struct{}), giveUp: time.Now().Add(time.Hour), id: "r1",
 		hold: hold.Hold{Interval: time.Minute}}
 	h.caller = attempt.Caller{Policy: retry.Policy{First: 200 * time.Millisecond, Max: 10 * time.Second, Tries: 3},
-		Timeout: 30 * time.Second, Slots: make(admission.Slots, 1), Stop: h.stop}
+		Timeout: 30 * time.Second, Slots: admission.NewSlots(1), Stop: h.stop}
 	return h
 }
 
@@ -310,8 +310,8 @@ func TestAReadThatFails(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				h := newHarness(func(int) (int, string) { return c.status, `{"error":` })
 				_, err := read(h, t)
-				if len(h.upstream.asked) != c.calls || len(h.caller.Slots) != 0 {
-					t.Errorf("%s, %d: %d calls, want %d; %d slots taken", name, c.status, len(h.upstream.asked), c.calls, len(h.caller.Slots))
+				if len(h.upstream.asked) != c.calls || h.caller.Slots.Taken() != 0 {
+					t.Errorf("%s, %d: %d calls, want %d; %d slots taken", name, c.status, len(h.upstream.asked), c.calls, h.caller.Slots.Taken())
 				}
 				if c.ended != "" {
 					if err != nil {

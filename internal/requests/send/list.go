@@ -81,7 +81,7 @@ func (m *message) bytes(ctx context.Context) (int64, error) {
 func (m *message) admit() bool {
 	if m.share == 0 && time.Now().Before(m.request.GiveUpAt) {
 		n := max(m.Parallel, longCalls)
-		if !m.long.Try(n, cap(m.Caller.Slots)/2) {
+		if !m.long.Try(n, m.Caller.Slots.Whole()/2) {
 			return false
 		}
 		m.share = n

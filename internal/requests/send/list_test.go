@@ -25,7 +25,8 @@ type holder struct {
 
 func newHolder() *holder {
 	h := &holder{list: strings.NewReader("")}
-	h.Handler = Handler{Caller: &attempt.Caller{}, Open: func(context.Context, messages.ObjectRef) (io.ReadCloser, int64, error) {
+	caller := &attempt.Caller{Slots: admission.NewSlots(1)}
+	h.Handler = Handler{Caller: caller, Open: func(context.Context, messages.ObjectRef) (io.ReadCloser, int64, error) {
 		h.opened++
 		return io.NopCloser(io.MultiReader(strings.NewReader(addresses(0, 10)), h.list)), h.size, nil
 	}}
@@ -83,7 +84,7 @@ func (b blocked) Read([]byte) (int, error) { <-b; return 0, io.EOF }
 func TestLongListsArePlannedOneAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHolder()
-		h.Caller.Slots = make(admission.Slots, 64)
+		h.Caller.Slots = admission.NewSlots(64)
 		ended := make(chan error, 2)
 		plan := func(ctx context.Context) {
 			m := h.message()

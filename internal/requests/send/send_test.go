@@ -121,7 +121,7 @@ func handler(t testing.TB, u http.RoundTripper) *Handler {
 		t.Fatal(err)
 	}
 	return &Handler{Upstream: api,
-		Caller: &attempt.Caller{Policy: retry.Policy{Tries: 1}, Timeout: time.Minute, Slots: make(admission.Slots, 8)},
+		Caller: &attempt.Caller{Policy: retry.Policy{Tries: 1}, Timeout: time.Minute, Slots: admission.NewSlots(8)},
 		Size:   1000, Parallel: 4, MaxRecipients: 5_000_000, Sent: func(context.Context, messages.SentBody) error { return nil }}
 }
 
