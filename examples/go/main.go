@@ -70,8 +70,8 @@ func send(id, address, subject string) (sent bool, err error) {
 		Subject:   subject,
 		Content:   "Dear customer, …",
 	})
-	if errors.Is(err, errand.ErrNoAck) { // perhaps it was stored; the same again is safe
-		return false, fmt.Errorf("try again: %w", err)
+	if errors.Is(err, errand.ErrNoAck) { // it was published again for a minute, and may be stored
+		return false, fmt.Errorf("try again later, with the same id: %w", err)
 	}
 	if err != nil {
 		return false, err

@@ -81,7 +81,7 @@ func TestTheClientNeedsOnlyTheShippedRights(t *testing.T) {
 	}
 	for _, r := range []messages.Request{messages.TransactionsRequest{OrderNumber: "order-signup"}, messages.AccountRequest{}} {
 		receipt, o := ask(t, service, r)
-		errorIf(t, o.About().State.Final(r.Operation()) && receipt.RequestID != receipt.Position(), "%s: %+v", r.Operation(), o)
+		errorIf(t, o.About().State.Final(r.Operation()) && receipt.RequestID == receipt.Position(), "%s: %+v", r.Operation(), o)
 	}
 
 	// A producer only publishes; a reader with the receipt learns the rest, and so does a person.

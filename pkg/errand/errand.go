@@ -19,6 +19,7 @@
 package errand
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -29,11 +30,22 @@ import (
 
 // Client publishes requests and reads their events. The zero value is not usable.
 type Client struct {
+	// Trace returns the traceparent and tracestate of a context, which requests carry; nil means that they carry none. Set it
+	// before the client is used. With OpenTelemetry:
+	//
+	//	client.Trace = func(ctx context.Context) map[string]string {
+	//		trace := propagation.MapCarrier{}
+	//		propagation.TraceContext{}.Inject(ctx, trace)
+	//		return trace
+	//	}
+	Trace func(context.Context) map[string]string
+
 	js jetstream.JetStream
 }
 
 // New makes a client of a connection's JetStream. So that it comes back after every
 // outage, connect with nats.MaxReconnects(-1); the default gives up after two minutes.
+// Behind a leaf node give it jetstream.NewWithDomain.
 func New(js jetstream.JetStream) *Client { return &Client{js: js} }
 
 // What errors of this package mean. Others come from the context, from NATS, or are a
@@ -45,10 +57,10 @@ var (
 	// ErrTooLarge says that nothing was stored: the server takes no message of that size. A
 	// list of recipients that is too long goes into an object store, see messages.ObjectRef.
 	ErrTooLarge = errors.New("not published: it is larger than the server accepts")
-	// ErrNoAck says that nobody knows whether the request was stored: the answer did not come.
-	// Publish the same again: with a request_id it is run once. A user who may not publish
+	// ErrNoAck says that nobody knows whether the request was stored: no answer came, though it was published again and again.
+	// Publish the same later: with a RequestID it is run once. A user who may not publish
 	// the subject or hear the answer (see the inbox above), and one whose import leads to no
-	// stream, get it too.
+	// stream, get it too. It wraps what the last attempt met.
 	ErrNoAck = errors.New("no acknowledgement: it is not known whether it was stored; publish the same again")
 	// ErrNoEvents says that this user has no such stream of events, and so cannot learn what
 	// became of a request that may be stored. A service runs `errand mirror` first.

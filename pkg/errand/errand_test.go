@@ -220,8 +220,6 @@ func TestWaitTellsTheOutcomes(t *testing.T) {
 	}
 }
 
-// The id has a history of other contents. What is a conflict is reported under the position,
-// a correction has another event in the end.
 func TestOnlyAnAnsweredEnrollmentHasALink(t *testing.T) {
 	const body = `{"outcome":"succeeded","enrollment":{"url":"https://pay.example/1"}}`
 	for _, c := range []struct {
@@ -244,6 +242,8 @@ func TestOnlyAnAnsweredEnrollmentHasALink(t *testing.T) {
 	}
 }
 
+// The id has a history of other contents. What is a conflict is reported under the position,
+// a correction has another event in the end.
 func TestWaitTakesNoOtherRequestsOutcomeForItsOwn(t *testing.T) {
 	w := newWorld(t)
 	before := w.publish(letter("taken", "x"))

@@ -35,7 +35,7 @@ func Example() {
 		Content:   "Dear Ann, …",
 	})
 	if err != nil {
-		log.Fatal(err) // errand.ErrNoAck: publish the same again
+		log.Fatal(err) // errand.ErrNoAck: nobody knows whether it is stored
 	}
 	if receipt.Duplicate {
 		fmt.Println("it was published a moment ago")
@@ -65,6 +65,19 @@ func ExampleClient_Publish() {
 		fmt.Println(invalid.Fields["on_unknown"], invalid.Fields["order_number"])
 	}
 	// Output: [must be report or retry] [is required]
+}
+
+// A list is published in one wait. Each request has a receipt and an error.
+func ExampleClient_PublishAll() {
+	ctx, client := connected()
+	var reminders []messages.Request
+	for _, invoice := range []string{"20", "21", "22"} {
+		reminders = append(reminders, messages.SendRequest{RequestID: "remind-invoice-" + invoice,
+			To: messages.Recipients("dan@example.com"), Subject: "Invoice " + invoice, Content: "…"})
+	}
+	receipts, errs := client.PublishAll(ctx, reminders...)
+	fmt.Println(len(receipts), errors.Join(errs...))
+	// Output: 3 <nil>
 }
 
 // The link for the payer is in an enrollment's outcome.

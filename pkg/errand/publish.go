@@ -3,12 +3,16 @@ package errand
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -28,9 +32,9 @@ type Receipt struct {
 	Fingerprint string `json:"fingerprint,omitempty"`
 	// Duplicate: JetStream had a message with the same Nats-Msg-Id within the last two minutes
 	// and did not store this one; Stream and Sequence are that message's. After Publish and
-	// NewMsg that was the very same request, and nothing is lost, unless it was corrected since:
-	// it is not run again, and Wait finds no outcome. With a Nats-Msg-Id of your own it may have
-	// been another one, and this one is lost.
+	// NewMsg that was the very same request, perhaps an earlier attempt of the same call, and nothing is
+	// lost, unless it was corrected since: it is not run again, and Wait finds no outcome. With a
+	// Nats-Msg-Id of your own it may have been another one, and this one is lost.
 	Duplicate bool `json:"duplicate,omitempty"`
 }
 
@@ -38,14 +42,13 @@ type Receipt struct {
 // that cannot be read. It is the request id of one that names none.
 func (r Receipt) Position() string { return r.Stream + "-" + strconv.FormatUint(r.Sequence, 10) }
 
-// Publish checks a request and stores it through JetStream. Without a deadline in ctx it
-// waits five seconds for the answer, and with one until then: give it less time than there is
-// in all, which leaves some to publish again. Errors: a *messages.Invalid, and nothing was
-// published; ErrNotTaken, ErrTooLarge and a *jetstream.APIError, such as of a full stream:
-// nothing was stored; ErrNoAck: publish it again, under the same request_id.
+// Publish checks a request and stores it through JetStream. While no acknowledgement comes it publishes the same again,
+// every five seconds and under the same id, until ctx ends, or for half a minute where ctx has no deadline. Errors: a
+// *messages.Invalid, and nothing was published; ErrNotTaken, ErrTooLarge and a *jetstream.APIError, such as of a full
+// stream: nothing was stored; ErrNoAck: it may be stored, whatever was answered to a later attempt.
 //
-// Give every request a RequestID that belongs to what is done, such as send-invoice-17: a
-// request without one goes by its position, and published twice it is run twice.
+// Give every request a RequestID that belongs to what is done, such as send-invoice-17, so that it is run once even if two
+// processes publish it. One without is given an id for this call alone.
 func (c *Client) Publish(ctx context.Context, r messages.Request) (Receipt, error) {
 	body, err := json.Marshal(r)
 	if err != nil {
@@ -56,16 +59,39 @@ func (c *Client) Publish(ctx context.Context, r messages.Request) (Receipt, erro
 	if err != nil {
 		return Receipt{}, err
 	}
+	if m.Header.Get(nats.MsgIdHdr) == "" {
+		_, name, _ := strings.Cut(string(r.Operation()), ".")
+		m.Header.Set(nats.MsgIdHdr, name+"-"+rand.Text())
+	}
 	return c.PublishMsg(ctx, m)
 }
 
+// PublishAll publishes thousands of requests as Publish does, a few hundred at a time, and waits for all. The receipt and the
+// error of a request have its place in the list; errors.Join(errs...) is nil when all were stored. Their order in the
+// stream is not the list's: do not give a request and its correction to one call.
+func (c *Client) PublishAll(ctx context.Context, requests ...messages.Request) (receipts []Receipt, errs []error) {
+	const window = 256 // under way at once
+	receipts, errs = make([]Receipt, len(requests)), make([]error, len(requests))
+	var next atomic.Int64
+	var all sync.WaitGroup
+	for range min(window, len(requests)) {
+		all.Go(func() {
+			for i := next.Add(1) - 1; i < int64(len(requests)); i = next.Add(1) - 1 {
+				receipts[i], errs[i] = c.Publish(ctx, requests[i])
+			}
+		})
+	}
+	all.Wait()
+	return receipts, errs
+}
+
 // NewMsg checks the body of a request and makes the message for it: for those who keep the
-// bytes before they publish them (an outbox), or add a traceparent. The error is a
+// bytes before they publish them, in an outbox (examples/outbox), or add a traceparent. The error is a
 // *messages.Invalid.
 //
 // Its Nats-Msg-Id is made of operation, request id and contents, so that JetStream drops the
 // same request for the same, but neither a correction nor another operation's request. A
-// request without an id has none.
+// request without an id has none: PublishMsg does not repeat it, and published twice it is run twice.
 func NewMsg(op messages.Operation, body []byte) (*nats.Msg, error) {
 	meta, err := messages.Check(op, body)
 	if err == nil {
@@ -82,22 +108,82 @@ func NewMsg(op messages.Operation, body []byte) (*nats.Msg, error) {
 }
 
 // PublishMsg stores a message of NewMsg, or one of your own as it is: its bytes are not
-// checked, and a request that breaks a rule ends as failed with ReasonInvalidRequest. Errors
-// are the errors of Publish; a subject that takes no requests is a *messages.Invalid.
+// checked, and a request that breaks a rule ends as failed with ReasonInvalidRequest. It repeats as Publish does where the
+// message has a request id, in its body or as its Nats-Msg-Id. Errors are the errors of Publish; a subject that takes no
+// requests is a *messages.Invalid.
 func (c *Client) PublishMsg(ctx context.Context, m *nats.Msg) (Receipt, error) {
 	op, ok := strings.CutSuffix(m.Subject, ".requested")
 	if !ok || !slices.Contains(messages.Requests, messages.Operation(op)) {
 		return Receipt{}, &messages.Invalid{Fields: map[string][]string{"subject": {"must be one of " + subjects()}}}
 	}
-	ack, err := c.js.PublishMsg(ctx, m)
+	meta, err := messages.Check(messages.Operation(op), m.Data) // what is wrong with it is in its outcome
+	id := meta.ID(m.Header.Get(nats.MsgIdHdr), err)
+	ack, err := c.store(ctx, c.traced(ctx, m), id != "")
 	if err != nil {
-		return Receipt{}, fmt.Errorf("publish %s: %w", m.Subject, publishError(err))
+		return Receipt{}, fmt.Errorf("publish %s: %w", m.Subject, err)
 	}
 	r := Receipt{Operation: messages.Operation(op), Stream: ack.Stream, Sequence: ack.Sequence, Duplicate: ack.Duplicate}
-	meta, err := messages.Check(r.Operation, m.Data) // what is wrong with it is in its outcome
-	r.Fingerprint = meta.Fingerprint
-	r.RequestID = cmp.Or(meta.ID(m.Header.Get(nats.MsgIdHdr), err), r.Position())
+	r.Fingerprint, r.RequestID = meta.Fingerprint, cmp.Or(id, r.Position())
 	return r, nil
+}
+
+// patience is how long a message is published again where ctx does not say.
+const patience = 30 * time.Second
+
+// store publishes a message until it is acknowledged. What was sent once without an answer may be stored, whatever comes later.
+func (c *Client) store(ctx context.Context, m *nats.Msg, repeat bool) (*jetstream.PubAck, error) {
+	if _, ends := ctx.Deadline(); !ends {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, patience)
+		defer cancel()
+	}
+	var unanswered error
+	for pause := firstLook; ; pause = min(2*pause, lastLook) {
+		faultBefore := c.js.Conn().LastError()
+		attempt, cancel := context.WithTimeout(ctx, answer)
+		ack, err := c.js.PublishMsg(attempt, m)
+		cancel()
+		if err == nil {
+			return ack, nil
+		}
+		err = publishError(err)
+		switch {
+		case errors.Is(err, ErrNoAck):
+			unanswered = err
+		case unanswered == nil:
+			return nil, err
+		default:
+			unanswered = fmt.Errorf("%w: %w", ErrNoAck, err)
+		}
+		fault := c.js.Conn().LastError()
+		if !repeat || fault != faultBefore && errors.Is(fault, nats.ErrPermissionViolation) { //nolint:errorlint // is it another one?
+			return nil, unanswered
+		}
+		select {
+		case <-ctx.Done():
+			return nil, unanswered
+		case <-time.After(pause):
+		}
+	}
+}
+
+// traced is a message with the trace of ctx, unless it has one.
+func (c *Client) traced(ctx context.Context, m *nats.Msg) *nats.Msg {
+	if c.Trace == nil || m.Header.Get("traceparent") != "" {
+		return m
+	}
+	trace := c.Trace(ctx)
+	with := *m
+	with.Header = maps.Clone(m.Header)
+	for _, name := range []string{"traceparent", "tracestate"} {
+		if trace[name] != "" {
+			if with.Header == nil {
+				with.Header = nats.Header{}
+			}
+			with.Header.Set(name, trace[name])
+		}
+	}
+	return &with
 }
 
 func subjects() string {
