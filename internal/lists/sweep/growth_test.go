@@ -68,7 +68,8 @@ func (g *growing) grow() {
 	if g.last.Before(now) && g.still > 0 && g.last.Sub(g.began) > g.still {
 		g.last = now
 	}
-	for ; g.last.Before(now); g.last = g.last.Add(10 * time.Millisecond) {
+	for step := 10 * time.Millisecond; !g.last.Add(step).After(now); { // whoever read at a time has seen all that was made then
+		g.last = g.last.Add(step)
 		g.grown += g.rate(g.last.Sub(g.began)) / 100
 		for ; g.grown >= 1; g.grown-- {
 			r := growingRow{created: g.last}
