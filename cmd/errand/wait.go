@@ -153,6 +153,14 @@ func verdict(outcome client.Outcome) error {
 	switch o := outcome.(type) {
 	case client.Succeeded:
 		return nil
+	case client.Resolved:
+		switch o.Became {
+		case messages.Succeeded, messages.Accepted:
+			return nil
+		case messages.Failed:
+			return fmt.Errorf("%s ended uncertain, and turned out to have failed", op)
+		}
+		return &programs.Exit{Status: exitUnsure, Err: fmt.Errorf("%s ended uncertain, and turned out to be %s", op, printable(string(o.Became)))}
 	case client.Partial:
 		return &programs.Exit{Status: exitUnsure, Err: fmt.Errorf("%s ended partial: %d of %d recipients accepted", op, o.Accepted, o.Recipients)}
 	case client.Uncertain:

@@ -84,6 +84,9 @@ func send(id, address, subject string) (sent bool, err error) {
 		return false, err // it goes on; wait again with the same receipt
 	}
 	switch o := outcome.(type) {
+	case errand.Resolved: // of a message: it was sent after all
+		fmt.Println("found out:", o.Became)
+		return o.Became == messages.Accepted, nil
 	case errand.Succeeded:
 		fmt.Println("sent")
 		return true, nil

@@ -1,7 +1,7 @@
 // Package errand is a small client for those who publish requests and read what became of
 // them. It needs the standard library, nats.go and pkg/messages.
 //
-//	messages.SendRequest ── Publish ──> Receipt ──┬── Wait ──> Succeeded, Partial, Failed, Uncertain or Erased
+//	messages.SendRequest ── Publish ──> Receipt ──┬── Wait ──> Succeeded, Partial, Failed, Uncertain, Resolved or Erased
 //	                                              └── Follow ──> every Event of that request
 //	all requests         ── Outcomes ──> your handler, over a durable consumer
 //

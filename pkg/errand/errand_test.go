@@ -197,14 +197,13 @@ func TestWaitTellsTheOutcomes(t *testing.T) {
 		state, more string
 		want        errand.Outcome
 	}{
-		{"accepted", ``, errand.Succeeded{}},
-		{"partial", `,"accepted":2,"recipients":3`, errand.Partial{Accepted: 2, Recipients: 3}},
+		{"accepted", `,"invalid_count":2`, errand.Succeeded{LeftOut: 2}},
+		{"partial", `,"accepted":2,"recipients":3,"invalid_count":1`, errand.Partial{Accepted: 2, Recipients: 3, LeftOut: 1}},
 		{"failed", `,"reason":"refused","message":"no","fields":{"from":["unknown"]}`,
 			errand.Failed{Reason: messages.ReasonRefused, Message: "no", Fields: map[string][]string{"from": {"unknown"}}}},
 		{"uncertain", `,"reason":"no_answer","message":"timeout"`, errand.Uncertain{Reason: messages.ReasonNoAnswer, Message: "timeout"}},
-		{"resolved", `,"outcome":"accepted"`, errand.Succeeded{}},
-		{"resolved", `,"outcome":"partial"`, errand.Partial{}},
-		{"resolved", `,"outcome":"failed"`, errand.Failed{}},
+		{"resolved", `,"outcome":"accepted"`, errand.Resolved{Became: messages.Accepted}},
+		{"resolved", `,"outcome":"failed"`, errand.Resolved{Became: messages.Failed}},
 		{"erased", `,"was":{"state":"accepted"}`, errand.Erased{}},
 	} {
 		r := w.publish(letter(fmt.Sprint("id", i), "x"))
@@ -451,7 +450,7 @@ func TestOutcomesBeginNowAndMissNothingAfterThat(t *testing.T) {
 		w.store(subject, `{"outcome":"failed"}`)
 	}
 	fine := func(errand.Event) error { return nil }
-	want := []string{"errand.Uncertain mail.send.uncertain.a", "errand.Failed mail.send.resolved.a"}
+	want := []string{"errand.Uncertain mail.send.uncertain.a", "errand.Resolved mail.send.resolved.a"}
 	if diff := cmp.Diff(want, run(t, outcomes("billing", time.Time{}), 2, fine)); diff != "" {
 		t.Error(diff)
 	}
@@ -488,6 +487,39 @@ func TestAnOutcomeWhoseHandlerFailsComesAgainAndHoldsUpNobody(t *testing.T) {
 	want := []string{"errand.Succeeded mail.send.accepted.a", "errand.Succeeded mail.send.accepted.b", "errand.Succeeded mail.send.accepted.a"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
+	}
+}
+
+func TestOutcomesHandOverWhatTheFilterSelects(t *testing.T) {
+	w := newWorld(t)
+	for i, c := range []struct {
+		only errand.Filter
+		want []string
+	}{
+		{errand.Filter{States: []messages.State{messages.Failed, messages.Resolved}}, []string{"failed.in-1", "failed.MAIL_REQUESTS-9", "resolved.in-2"}},
+		{errand.Filter{Reasons: []messages.Reason{messages.ReasonConflict}}, []string{"failed.MAIL_REQUESTS-9", "accepted.last"}},
+		{errand.Filter{Prefix: "in-"}, []string{"failed.in-1", "failed.MAIL_REQUESTS-9", "resolved.in-2"}},
+		{errand.Filter{Prefix: "in-", Reasons: []messages.Reason{messages.ReasonRefused}}, []string{"failed.in-1"}},
+	} {
+		o, err := w.client.Outcomes(t.Context(), fmt.Sprint("filtered", i), messages.Send, time.Now().Add(-time.Hour))
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Only = c.only
+		if i == 0 {
+			w.store("mail.send.accepted.other", `{}`)
+			w.store("mail.send.failed.in-1", `{"reason":"refused"}`)
+			w.store("mail.send.failed.MAIL_REQUESTS-9", `{"reason":"conflict","conflicts_with":"in-5"}`)
+			w.store("mail.send.resolved.in-2", `{"outcome":"accepted"}`)
+			w.store("mail.send.accepted.last", `{"reason":"conflict"}`)
+		}
+		got := run(t, o, len(c.want), func(errand.Event) error { return nil })
+		for i, subject := range got {
+			_, got[i], _ = strings.Cut(subject, " mail.send.")
+		}
+		if diff := cmp.Diff(c.want, got); diff != "" {
+			t.Errorf("%+v: %s", c.only, diff)
+		}
 	}
 }
 

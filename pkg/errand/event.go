@@ -50,17 +50,20 @@ func delivered(m jetstream.Msg) (Event, error) {
 	return e, err
 }
 
-// Outcome is how a request ended: a Succeeded, Partial, Failed, Uncertain or Erased, to be told
-// apart by a type switch. Of a resolved event it is what the request turned out to be.
+// Outcome is how a request ended: a Succeeded, Partial, Failed, Uncertain or Erased, to be told apart by a type switch, or
+// the Resolved that may follow an Uncertain.
 type Outcome interface{ About() Event }
 
-// Succeeded says that the payer is enrolled, every recipient was accepted, the transactions
+// Succeeded says that the payer is enrolled, every valid recipient was accepted, the transactions
 // were listed, or the account was reported. The event's body says more (messages.EnrollSucceeded,
-// SendOutcome, TransactionsListed, AccountReported), unless its state is Resolved.
-type Succeeded struct{ Event }
+// SendOutcome, TransactionsListed, AccountReported).
+type Succeeded struct {
+	Event
+	LeftOut int // addresses of a message that are not valid: messages.SendOutcome.Unsent says which
+}
 
-// Link returns where the payer of an enrollment authorises the mandate; false means that there is no link: of another operation,
-// and of an enrollment that was found out only later, since the answer with its link was lost.
+// Link returns where the payer of an enrollment authorises the mandate; false means that there is no link: of another operation.
+// An enrollment that was found out only later is Resolved: the answer with its link was lost.
 func (s Succeeded) Link() (link string, ok bool) {
 	var body struct {
 		Enrollment struct {
@@ -74,13 +77,14 @@ func (s Succeeded) Link() (link string, ok bool) {
 }
 
 // Partial says that some recipients of a message were accepted, and that the fate of all is known.
+// messages.SendOutcome.Unsent says who got no mail.
 type Partial struct {
 	Event
 	Accepted, Recipients int
+	LeftOut              int // as of Succeeded; Recipients are without them
 }
 
-// Failed says that it was not done. What a Reason asks for is in docs/use/reference.md; Reason
-// and Message are empty for an uncertain request that was resolved.
+// Failed says that it was not done. What a Reason asks for is in docs/use/reference.md.
 type Failed struct {
 	Event
 	Reason  messages.Reason
@@ -94,31 +98,39 @@ type Failed struct {
 func (f Failed) String() string { return f.Subject + ": " + string(f.Reason) }
 
 // Uncertain says that a call was made, and that nobody knows what came of it. Do not repeat
-// it under another id: a resolved event may follow, which Outcomes hands to you.
+// it under another id: a Resolved may follow, which Outcomes hands to you.
 type Uncertain struct {
 	Event
 	Reason  messages.Reason // "" for a message whose batches have different ones
 	Message string
 }
 
+// Resolved says what an Uncertain request turned out to be: Became is messages.Succeeded, Accepted, Partial or Failed. The proof
+// is in the event's body (messages.EnrollResolved, SendResolved). An enrollment has no link: its answer was lost.
+type Resolved struct {
+	Event
+	Became messages.State
+}
+
+// String is the subject and what it turned out to be.
+func (r Resolved) String() string { return r.Subject + ": " + string(r.Became) }
+
 // Erased says that a person had the request erased, whatever its outcome was. Its id is not
 // run again. Outcomes does not deliver it.
 type Erased struct{ Event }
 
-// outcomeOf reads a final event. What cannot be read of its body stays empty.
-func outcomeOf(e Event) Outcome {
+// Outcome reads a final event. What cannot be read of its body stays empty.
+func (e Event) Outcome() Outcome {
 	f, _ := messages.ReadFacts(e.Data)
-	state := e.State
-	if state == messages.Resolved {
-		state = f.Outcome
-	}
-	switch state {
+	switch e.State {
 	case messages.Succeeded, messages.Accepted, messages.Listed, messages.Reported:
-		return Succeeded{e}
+		return Succeeded{e, f.InvalidCount}
 	case messages.Partial:
-		return Partial{e, f.Accepted, f.Recipients}
+		return Partial{e, f.Accepted, f.Recipients, f.InvalidCount}
 	case messages.Failed:
 		return Failed{e, f.Reason, f.Message, f.Fields, f.ConflictsWith}
+	case messages.Resolved:
+		return Resolved{e, f.Outcome}
 	case messages.Erased:
 		return Erased{e}
 	}

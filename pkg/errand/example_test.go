@@ -46,15 +46,17 @@ func Example() {
 	}
 	switch o := outcome.(type) {
 	case errand.Succeeded:
-		fmt.Println("sent")
+		fmt.Println("sent; invalid addresses:", o.LeftOut)
 	case errand.Partial:
 		fmt.Println("sent to", o.Accepted, "of", o.Recipients)
 	case errand.Failed: // messages.ReasonConflict: the id was another's
 		fmt.Println("not sent:", o.Reason, o.Message)
 	case errand.Uncertain:
 		fmt.Println("nobody knows yet; Outcomes reports it once it is found out")
+	case errand.Resolved:
+		fmt.Println("it was found out:", o.Became)
 	}
-	// Output: sent
+	// Output: sent; invalid addresses: 0
 }
 
 // What breaks a rule is not published.
@@ -78,6 +80,28 @@ func ExampleClient_PublishAll() {
 	receipts, errs := client.PublishAll(ctx, reminders...)
 	fmt.Println(len(receipts), errors.Join(errs...))
 	// Output: 3 <nil>
+}
+
+// Who got no mail, by the places in the request's own list.
+func ExamplePartial() {
+	request := messages.SendRequest{To: messages.Recipients("nobody", "ann@example.com", "ann@example.com", "bob@example.com")}
+	o := errand.Partial{Event: errand.Event{Operation: messages.Send, State: messages.Partial, Data: []byte(`{
+		"recipients": 2, "accepted": 1, "invalid_count": 1, "invalid": [{"address": "nobody", "reason": "is not an email address"}],
+		"unsettled": [{"batch": 2, "first": 1, "count": 1, "state": "refused", "reason": "refused"}]}`)}, LeftOut: 1}
+	var body messages.SendOutcome
+	if err := o.Decode(&body); err != nil {
+		log.Fatal(err)
+	}
+	unsent, err := body.Unsent(request.Addresses())
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, u := range unsent {
+		fmt.Println(u.Index, u.Address, u.State, u.Reason)
+	}
+	// Output:
+	// 0 nobody failed invalid_request
+	// 3 bob@example.com refused refused
 }
 
 // The link for the payer is in an enrollment's outcome.

@@ -1,10 +1,12 @@
 package errand
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -15,8 +17,25 @@ import (
 // Outcomes is a durable consumer over the outcomes of all requests of one operation. It misses
 // none, also while nobody runs it.
 type Outcomes struct {
+	// Only says which outcomes Run hands over; it acknowledges the others. So all that share a name have the same. Set it before Run.
+	Only Filter
+
 	consumer jetstream.Consumer
 	js       jetstream.JetStream
+}
+
+// Filter selects outcomes; an empty field selects all.
+type Filter struct {
+	States  []messages.State  // such as messages.Failed; messages.Resolved for what became known later
+	Reasons []messages.Reason // of Failed, Uncertain, and a Partial's first batch
+	Prefix  string            // of the request id; a conflict is under <stream>-<sequence>, and counts by the id that it conflicts with
+}
+
+func (f Filter) selects(e Event) bool {
+	facts, _ := messages.ReadFacts(e.Data)
+	return (len(f.States) == 0 || slices.Contains(f.States, e.State)) &&
+		(len(f.Reasons) == 0 || slices.Contains(f.Reasons, facts.Reason)) &&
+		strings.HasPrefix(cmp.Or(facts.ConflictsWith, e.RequestID), f.Prefix)
 }
 
 // Outcomes makes the durable consumer of that name, or takes the one that is there: over
@@ -121,6 +140,9 @@ func (o *Outcomes) settle(ctx context.Context, m jetstream.Msg, handle func(cont
 	if err != nil {
 		return err
 	}
+	if !o.Only.selects(e) {
+		return m.Ack()
+	}
 	done := make(chan struct{})
 	kept := make(chan struct{})
 	go func() {
@@ -136,7 +158,7 @@ func (o *Outcomes) settle(ctx context.Context, m jetstream.Msg, handle func(cont
 			}
 		}
 	}()
-	err = handle(ctx, outcomeOf(e))
+	err = handle(ctx, e.Outcome())
 	close(done)
 	<-kept
 	if err != nil {

@@ -44,7 +44,7 @@ func (c *Client) Wait(ctx context.Context, r Receipt) (Outcome, error) {
 		switch {
 		case ctx.Err() != nil:
 		case err == nil && e.Final():
-			return outcomeOf(e), nil
+			return e.Outcome(), nil
 		case err == nil:
 			answered = true
 		case errors.Is(err, ErrNoEvents) && !answered && time.Since(began) > restart:

@@ -333,6 +333,7 @@ type Facts struct {
 	Recipients    int                 `json:"recipients"`
 	BatchSize     int                 `json:"batch_size"` // of started and reopened
 	Accepted      int                 `json:"accepted"`
+	InvalidCount  int                 `json:"invalid_count"` // addresses that were left out
 }
 
 // count is a number; a list, as reopened has of its batches, leaves it 0.

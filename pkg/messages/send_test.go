@@ -177,3 +177,34 @@ func TestRulesOfTheFieldsOfAMessage(t *testing.T) {
 		}
 	}
 }
+
+// What the outcome counts without duplicates and invalid addresses is found in the caller's list again.
+func TestUnsentNamesThePlacesOfTheCallersOwnList(t *testing.T) {
+	list := []string{"nobody", "ann@example.com", "Ann <ann@EXAMPLE.com>", "bob@example.com", "suppressed@example.com", "cem@example.com",
+		"dan@example.com", "cem@example.com"}
+	request := SendRequest{To: Recipients(list...)}
+	o := SendOutcome{Recipients: 4, InvalidCount: 2, UnsettledCount: 2,
+		Invalid: []InvalidAddress{{"nobody", "is not an email address"}, {"suppressed@example.com", "bounced before"}},
+		Unsettled: []Unsettled{{Batch: 2, First: 1, Count: 1, State: Refused, Reason: ReasonRefused, Message: "no"},
+			{Batch: 3, First: 2, Count: 1, State: Uncertain, Reason: ReasonNoAnswer}}}
+	got, err := o.Unsent(request.Addresses())
+	want := []Unsent{{0, "nobody", Failed, ReasonInvalidRequest, "is not an email address"},
+		{3, "bob@example.com", Refused, ReasonRefused, "no"},
+		{4, "suppressed@example.com", Failed, ReasonInvalidRequest, "bounced before"},
+		{5, "cem@example.com", Uncertain, ReasonNoAnswer, ""}, {7, "cem@example.com", Uncertain, ReasonNoAnswer, ""}}
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("%v %s", err, diff)
+	}
+	for name, change := range map[string]func(*SendOutcome){
+		"another list":         func(o *SendOutcome) { o.Recipients++ },
+		"invalid, not listed":  func(o *SendOutcome) { o.InvalidCount++ },
+		"batches, not listed":  func(o *SendOutcome) { o.UnsettledCount++ },
+		"left out, not listed": func(o *SendOutcome) { o.Invalid = nil },
+	} {
+		other := o
+		change(&other)
+		if got, err := other.Unsent(request.Addresses()); err == nil || strings.Contains(err.Error(), "@") {
+			t.Errorf("%s: %v, %v", name, got, err)
+		}
+	}
+}
