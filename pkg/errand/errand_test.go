@@ -496,7 +496,8 @@ func TestOutcomesHandOverWhatTheFilterSelects(t *testing.T) {
 		only errand.Filter
 		want []string
 	}{
-		{errand.Filter{States: []messages.State{messages.Failed, messages.Resolved}}, []string{"failed.in-1", "failed.MAIL_REQUESTS-9", "resolved.in-2"}},
+		{errand.Filter{States: []messages.State{messages.Failed, messages.Resolved}},
+			[]string{"failed.in-1", "failed.MAIL_REQUESTS-9", "resolved.in-2"}},
 		{errand.Filter{Reasons: []messages.Reason{messages.ReasonConflict}}, []string{"failed.MAIL_REQUESTS-9", "accepted.last"}},
 		{errand.Filter{Prefix: "in-"}, []string{"failed.in-1", "failed.MAIL_REQUESTS-9", "resolved.in-2"}},
 		{errand.Filter{Prefix: "in-", Reasons: []messages.Reason{messages.ReasonRefused}}, []string{"failed.in-1"}},
