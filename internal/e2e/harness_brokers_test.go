@@ -109,14 +109,15 @@ func ports(t *testing.T, n int) []string {
 func (b *broker) start() {
 	b.t.Helper()
 	self, err := os.Executable()
-	if err == nil {
-		b.process, err = launch(b.t, filepath.Dir(self), filepath.Base(self), append(os.Environ(), serverVariable+"="+b.file))
-	}
+	must(b.t, err)
+	b.process, err = launch(b.t, filepath.Dir(self), filepath.Base(self), append(os.Environ(), serverVariable+"="+b.file))
 	must(b.t, err)
 	b.expectEnd() // the test ends it
 	p := b.process
 	b.t.Cleanup(func() {
-		p.kill()
+		if p.kill(); b.t.Failed() {
+			b.t.Logf("the server %s said last:\n%s", b.url, p.lastOutput())
+		}
 		p.wantNoViolations()
 	})
 }
