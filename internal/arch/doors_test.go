@@ -44,6 +44,9 @@ var doors = map[string]string{
 	"pkg/errand":   "pkg/messages nats.go",
 	"docs/schemas": "",
 
+	// For tests of services: an installation in their process.
+	"pkg/errandtest": "programs sandbox bus oncall/inspect pkg/errand pkg/messages nats.go zerolog",
+
 	"internal/programs": "requests lists mandates callback bus history retry telemetry throttle failpoint keyfile typo " +
 		"pkg/clients pkg/messages kong isatty nats.go prometheus zerolog x/time",
 
@@ -132,6 +135,20 @@ func TestProgramsLinkOnlyWhatTheyNeed(t *testing.T) {
 			}
 			if !links && name == owner {
 				t.Errorf("%s does not link %s: is the list read rightly?", name, library)
+			}
+		}
+	}
+}
+
+// A service that publishes links nats.go and what that needs.
+func TestTheClientBringsNATSAlone(t *testing.T) {
+	for _, pkg := range list(t) {
+		for _, dep := range pkg.Deps {
+			if first, _, _ := strings.Cut(dep, "/"); pkg.ImportPath == module+"/pkg/errand" && (strings.Contains(first, ".") || first == module) &&
+				!slices.ContainsFunc([]string{"github.com/nats-io/nats.go", "github.com/nats-io/nkeys", "github.com/nats-io/nuid",
+					"github.com/klauspost/compress", "golang.org/x/crypto", "golang.org/x/sys", module + "/pkg"},
+					func(open string) bool { return under(dep, open) }) {
+				t.Errorf("pkg/errand brings %s", dep)
 			}
 		}
 	}

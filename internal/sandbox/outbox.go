@@ -20,6 +20,7 @@ type outbox struct {
 	lost     []lostRow
 	drawn    uint64 // random numbers drawn for the log so far
 
+	replies    map[string]int // by address: the code that mail to it is answered with
 	seen       map[mailed]int // how often each was accepted
 	twice      int            // of them accepted more than once
 	recipients int64
@@ -34,6 +35,7 @@ type posted struct {
 	sentAt   int64     // when its first row enters the log, in milliseconds too
 	logged   int       // recipients that are in the log
 	settings *Settings // those at acceptance, which decide about its rows
+	replies  map[string]int
 }
 
 // mailed is a recipient of messages with one subject.
@@ -45,7 +47,7 @@ func (o *outbox) reset(seed uint64) {
 	o.seed = seed
 	o.messages, o.pending, o.log, o.foreign, o.shuffled = nil, nil, nil, nil, shuffle{}
 	o.seen, o.twice, o.recipients, o.largest = map[mailed]int{}, 0, 0, 0
-	o.lost, o.drawn = nil, 0
+	o.lost, o.drawn, o.replies = nil, 0, map[string]int{}
 }
 
 // accept queues a message, unless the number of requested recipients exceeds the quota.
@@ -63,10 +65,18 @@ func (o *outbox) accept(l *submission, asked int, settings *Settings, now time.T
 	}
 	o.recipients += int64(len(l.to))
 	o.largest = max(o.largest, asked)
-	p := &posted{submission: *l, n: len(o.messages) + 1, at: now.UnixMilli(), settings: settings}
+	p := &posted{submission: *l, n: len(o.messages) + 1, at: now.UnixMilli(), settings: settings, replies: o.replies}
 	p.sentAt = p.at + time.Duration(settings.LogDelay).Milliseconds()
 	o.messages, o.pending = append(o.messages, p), append(o.pending, p)
 	return true
+}
+
+// Reply has mail to an address answered with a code: 550 bounces, 451 is delivered later. Addresses are compared without the case
+// of the domain; 0 forgets it.
+func (s *Sandbox) Reply(address string, code int) {
+	s.outbox.mu.Lock()
+	defer s.outbox.mu.Unlock()
+	s.outbox.replies[sameDomain(address)] = code
 }
 
 // reschedule applies a lowered log delay, not a raised one, to messages without a row in the log.

@@ -1,0 +1,404 @@
+// Package errandtest gives the tests of a service a whole errand: NATS, the programs, and a stand-in of both services that fails on
+// demand and knows what it really did. Everything runs in memory, without ports, and is gone when the test ends.
+//
+//	w := errandtest.New(t)
+//	w.Mandate.CutAfterAccept()                        // the next enrollment is made, and its answer is lost
+//	receipt, err := w.Client.Publish(ctx, request)    // or your service does it, by w.Connect
+//	w.WantOutcome(receipt, messages.Uncertain)
+//	w.Mandate.WantOnce("DD001")                       // not twice
+//
+// With InBubble days pass in a moment. Waits and timeouts are short in New, and those of production in InBubble.
+package errandtest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
+
+	"errand/internal/bus"
+	"errand/internal/oncall/inspect"
+	"errand/internal/programs"
+	"errand/internal/sandbox"
+	"errand/internal/sandbox/devkit"
+	"errand/internal/sandbox/devkit/devtest"
+	"errand/pkg/errand"
+	"errand/pkg/messages"
+)
+
+// World is an installation of errand, and both services.
+type World struct {
+	Client  *errand.Client
+	Mandate Mandate // the e-mandate service
+	Mail    Mail    // the email service
+
+	t      testing.TB
+	nats   *devkit.NATS
+	nc     *nats.Conn
+	js     jetstream.JetStream
+	box    *sandbox.Sandbox
+	bubble bool
+	log    logs
+}
+
+// Main is the TestMain of packages that use InBubble: the server's clock must start outside of every bubble.
+//
+//	func TestMain(m *testing.M) { errandtest.Main(m) }
+func Main(m *testing.M) { devtest.Main(m) }
+
+// New starts a world that ends with the test. Any number may run in parallel.
+func New(t testing.TB) *World {
+	t.Helper()
+	return start(t, false)
+}
+
+// InBubble runs f with a world in a bubble of testing/synctest, in virtual time. The package needs Main.
+func InBubble(t *testing.T, f func(t *testing.T, w *World)) {
+	t.Helper()
+	defer func() { runtime.GC(); runtime.GC() }() // empties the pool in which nats.go keeps timers of the bubble
+	synctest.Test(t, func(t *testing.T) { f(t, start(t, true)) })
+}
+
+func start(t testing.TB, bubble bool) *World {
+	t.Helper()
+	w := &World{t: t, bubble: bubble}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	var err error
+	w.nats, err = devkit.InProcess(t.TempDir())
+	must(err)
+	t.Cleanup(w.nats.Close)
+	w.nc = w.Connect()
+	w.js, err = jetstream.New(w.nc)
+	must(err)
+	must(devtest.Provision(t.Context(), w.nc))
+	w.Client = errand.New(w.js)
+	settings := sandbox.DefaultSettings()
+	if !bubble {
+		settings.LogDelay = sandbox.Duration(20 * time.Millisecond)
+	}
+	w.box = sandbox.New(sandbox.Options{PublicURL: upstream, Settings: &settings, Seed: 1})
+	w.Mandate.Faults, w.Mail.Faults = Faults{w, "enroll", 1, ""}, Faults{w, "send", 1, ""}
+
+	line := &pipe{conns: make(chan net.Conn), done: make(chan struct{})}
+	web := &http.Server{Handler: w.box}
+	transport := &http.Transport{DialContext: line.dial, MaxIdleConnsPerHost: 64, IdleConnTimeout: 4 * time.Second}
+	var serving, running sync.WaitGroup
+	serving.Go(func() { _ = web.Serve(line) })
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	t.Cleanup(func() {
+		stop()
+		running.Wait()
+		transport.CloseIdleConnections()
+		w.box.Close()
+		_ = web.Close()
+		serving.Wait()
+	})
+	for name, program := range w.programs(transport) {
+		running.Go(func() {
+			if err := program.Run(ctx); err != nil && ctx.Err() == nil {
+				t.Errorf("errandtest: %s ended: %v\n%s", name, err, w.log.String())
+			}
+		})
+	}
+	return w
+}
+
+// upstream is where the programs find both services.
+const upstream = "http://127.0.0.1:8085"
+
+func (w *World) programs(transport http.RoundTripper) map[string]programs.Program {
+	log := zerolog.New(&w.log)
+	common := programs.Common{Base: programs.Base{NATS: bus.Connection{URL: "nats://127.0.0.1:4222", Dialer: dialer{w.nats}}, AdminAddr: "off",
+		ShutdownGrace: 5 * time.Second, Logger: &log}, Transport: transport,
+		UpstreamTimeout: 2 * time.Second, RetryFirst: 20 * time.Millisecond, RetryMax: 500 * time.Millisecond, RetryTries: 3}
+	settle, poll, list := time.Second, 300*time.Millisecond, time.Second
+	if w.bubble {
+		common.UpstreamTimeout, common.RetryFirst, common.RetryMax, common.RetryTries = 30*time.Second, 200*time.Millisecond, 10*time.Second, 5
+		settle, poll, list = time.Minute, time.Minute, time.Minute
+	}
+	requests := programs.Requests{Concurrency: 8, GiveUpAfter: 24 * time.Hour}
+	mandates := programs.MandateAPI{APIURL: upstream, APIVersion: "v3", APIToken: "token", PortalKey: "portal", Timezone: "Asia/Kuala_Lumpur"}
+	mail := programs.MailAPI{APIURL: upstream, APIKey: "key"}
+	return map[string]programs.Program{
+		"mandate-consumer":   &programs.MandateConsumer{Common: common, Requests: requests, MandateAPI: mandates, ListSettle: settle},
+		"transaction-poller": &programs.TransactionPoller{Common: common, MandateAPI: mandates, Interval: list, FullInterval: 24 * time.Hour},
+		"mail-consumer": &programs.MailConsumer{Common: common, Requests: requests, MailAPI: mail, BatchSize: messages.MaxBatch,
+			BatchParallel: 4},
+		"log-poller": &programs.LogPoller{Common: common, MailAPI: mail, Interval: poll, Limit: 1000, Overlap: 15 * time.Minute,
+			ReportAfter: 72 * time.Hour},
+	}
+}
+
+// Connect opens a connection to NATS for the service under test. It is closed when the test ends.
+func (w *World) Connect() *nats.Conn {
+	w.t.Helper()
+	nc, err := w.nats.Connect()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(nc.Close)
+	return nc
+}
+
+// patience is how long is waited for what is wanted: in a bubble until the last moment at which a request may end by itself.
+func (w *World) patience() time.Duration {
+	if w.bubble {
+		return 25 * time.Hour
+	}
+	return 20 * time.Second
+}
+
+// WantOutcome waits until a request is in this state, such as messages.Accepted, and returns its outcome. What comes
+// after Uncertain is waited for. Another outcome ends the test, with the request's story.
+func (w *World) WantOutcome(r errand.Receipt, state messages.State) errand.Outcome {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), w.patience())
+	defer cancel()
+	for e, err := range w.Client.Follow(ctx, r) {
+		switch {
+		case err != nil:
+			w.t.Fatalf("%s is not %s: %v\n%s", r.RequestID, state, err, w.Story(r.RequestID))
+		case e.Operation == r.Operation && e.State == state:
+			return e.Outcome()
+		case e.Final() && (e.State != messages.Uncertain || state != messages.Resolved):
+			w.t.Fatalf("%s is %s, want %s\n%s", r.RequestID, e.State, state, w.Story(r.RequestID))
+		}
+	}
+	return nil
+}
+
+// WantEvent waits for an event of that subject, such as mail.delivery.bounced.send-invoice-17, and returns the body of the last.
+func (w *World) WantEvent(subject string) []byte {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), w.patience())
+	defer cancel()
+	stream, err := w.js.StreamNameBySubject(ctx, subject)
+	for err == nil {
+		var m bus.Message
+		var there bool
+		if m, there, err = bus.Last(ctx, w.nc, stream, subject); there {
+			return m.Data
+		}
+		select {
+		case <-ctx.Done():
+			err = ctx.Err()
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	w.t.Fatalf("no event %s: %v\n%s", subject, err, w.log.String())
+	return nil
+}
+
+// Story is all that is known of a request, as `errand show` has it, and what the programs logged last.
+func (w *World) Story(id string) string {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.t.Context()), 5*time.Second)
+	defer cancel()
+	var b bytes.Buffer
+	stories, err := inspect.Reader{Conn: w.nc, JS: w.js}.Stories(ctx, id, time.Now())
+	if err != nil {
+		fmt.Fprintln(&b, err)
+	}
+	for _, s := range stories {
+		fmt.Fprintf(&b, "%s %s: %s\n", s.Operation, s.RequestID, s.Says)
+		for _, list := range [][]inspect.Event{s.Events, s.Delivered, s.Mandate} {
+			for _, e := range list {
+				fmt.Fprintf(&b, "  %s %s %s\n", e.Time.Format(time.TimeOnly), e.Subject, e.Message.Data)
+			}
+		}
+	}
+	return b.String() + w.log.String()
+}
+
+// Approve has the payer of an order number approve; mandate.application.approved follows.
+func (w *World) Approve(order string) { w.decide(order, sandbox.Approve) }
+
+// Decline has the payer decline.
+func (w *World) Decline(order string) { w.decide(order, sandbox.Decline) }
+
+func (w *World) decide(order, decision string) {
+	w.t.Helper()
+	if err := w.box.Decide(order, decision); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// Bounce has mail to an address answered with this code from now on: 550 bounces, 451 is delivered later.
+func (w *World) Bounce(address string, code int) { w.box.Reply(address, code) }
+
+// Advance lets time pass, in a bubble alone.
+func (w *World) Advance(d time.Duration) {
+	w.t.Helper()
+	if !w.bubble {
+		w.t.Fatal("errandtest: Advance needs InBubble")
+	}
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// Faults are what goes wrong at a service: with the next call that changes something, or with more of them, see Always.
+type Faults struct {
+	w         *World
+	operation string
+	times     int
+	match     string
+}
+
+// Always makes faults stay until they are lifted.
+func (f Faults) Always() Faults { f.times = 0; return f }
+
+// For narrows faults to requests that contain a text, such as an order number or an address.
+func (f Faults) For(text string) Faults { f.match = text; return f }
+
+// CutAfterAccept does what is asked for, and cuts the connection without an answer.
+func (f Faults) CutAfterAccept() { f.add(sandbox.Fault{Kind: sandbox.AcceptCut}) }
+
+// Cut cuts the connection, and nothing is done. The programs cannot tell it from CutAfterAccept.
+func (f Faults) Cut() { f.add(sandbox.Fault{Kind: sandbox.Cut}) }
+
+// Garble does what is asked for, and its answer cannot be read.
+func (f Faults) Garble() { f.add(sandbox.Fault{Kind: sandbox.Garbage}) }
+
+// Answer answers with an HTTP status, and nothing is done: 422 refuses, 503 is busy, 401 rejects the credentials.
+func (f Faults) Answer(status int) { f.add(sandbox.Fault{Kind: sandbox.Status, Status: status}) }
+
+// Slow answers after a while.
+func (f Faults) Slow(d time.Duration) {
+	f.add(sandbox.Fault{Kind: sandbox.DelayAnswer, Delay: sandbox.Duration(d)})
+}
+
+// Lift ends all faults of this service.
+func (f Faults) Lift() {
+	for _, rule := range f.w.box.Faults() {
+		if rule.Operation == f.operation {
+			f.w.box.ClearFault(rule.ID)
+		}
+	}
+}
+
+func (f Faults) add(fault sandbox.Fault) {
+	f.w.t.Helper()
+	fault.Operation, fault.Times, fault.Match = f.operation, f.times, f.match
+	if _, err := f.w.box.AddFault(fault); err != nil {
+		f.w.t.Fatal(err)
+	}
+}
+
+// Mandate is the e-mandate service.
+type Mandate struct{ Faults }
+
+// WantOnce fails the test unless an order number was enrolled exactly once.
+func (m Mandate) WantOnce(order string) {
+	m.w.t.Helper()
+	if n := m.w.box.Enrolled(order); n != 1 {
+		m.w.t.Errorf("%s was enrolled %d times, want once\n%s", order, n, m.w.log.String())
+	}
+}
+
+// WantNone fails the test if an order number was enrolled.
+func (m Mandate) WantNone(order string) {
+	m.w.t.Helper()
+	if n := m.w.box.Enrolled(order); n != 0 {
+		m.w.t.Errorf("%s was enrolled %d times, want none", order, n)
+	}
+}
+
+// Mail is the email service.
+type Mail struct{ Faults }
+
+// WantOnce fails the test unless an address got mail, and no subject twice.
+func (m Mail) WantOnce(address string) { m.want(address, 1) }
+
+// WantNone fails the test if an address got mail.
+func (m Mail) WantNone(address string) { m.want(address, 0) }
+
+func (m Mail) want(address string, each int) {
+	m.w.t.Helper()
+	got := 0
+	for _, r := range m.w.box.Oracle(sandbox.Query{}).Mail.ByRecipient {
+		if r.Recipient == address {
+			if got += r.Count; r.Count > each {
+				m.w.t.Errorf("%s got %q %d times, want %d\n%s", address, r.Subject, r.Count, each, m.w.log.String())
+			}
+		}
+	}
+	if got < each {
+		m.w.t.Errorf("%s got no mail\n%s", address, m.w.log.String())
+	}
+}
+
+// dialer reaches the server without a network.
+type dialer struct{ n *devkit.NATS }
+
+func (d dialer) Dial(string, string) (net.Conn, error) { return d.n.InProcessConn() }
+
+// pipe is a listener without a network.
+type pipe struct {
+	conns chan net.Conn
+	done  chan struct{}
+	once  sync.Once
+}
+
+func (p *pipe) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.done:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipe) Close() error {
+	p.once.Do(func() { close(p.done) })
+	return nil
+}
+
+func (p *pipe) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
+
+func (p *pipe) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	client, server := net.Pipe()
+	select {
+	case p.conns <- server:
+		return client, nil
+	case <-p.done:
+		return nil, net.ErrClosed
+	case <-ctx.Done():
+		return nil, errors.Join(ctx.Err(), client.Close(), server.Close())
+	}
+}
+
+// logs keeps the last of what the programs log.
+type logs struct {
+	mu   sync.Mutex
+	last [][]byte
+}
+
+func (l *logs) Write(line []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.last = append(l.last, bytes.Clone(line)); len(l.last) > 40 {
+		l.last = l.last[1:]
+	}
+	return len(line), nil
+}
+
+func (l *logs) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return "the programs' last lines:\n" + string(bytes.Join(l.last, nil))
+}

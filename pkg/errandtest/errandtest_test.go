@@ -1,0 +1,123 @@
+package errandtest_test
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"errand/internal/sandbox/devkit/inshort"
+	"errand/pkg/errand"
+	"errand/pkg/errandtest"
+	"errand/pkg/messages"
+)
+
+func TestMain(m *testing.M) { errandtest.Main(m) }
+
+func enrollment(order string) messages.EnrollRequest {
+	return messages.EnrollRequest{RequestID: "enroll-" + order, Enrollment: messages.Enrollment{OrderNumber: order, Amount: "100.50",
+		PayerIDType: "1", PayerID: messages.Digits("900101011234"), PayerName: "Ann Tester", PayerEmail: "ann@example.com",
+		PayerTelephoneNumber: messages.Digits("0123456789"), FrequencyMode: "MT", ApplicationReason: "Membership"}}
+}
+
+func letter(id string, to ...string) messages.SendRequest {
+	return messages.SendRequest{RequestID: id, To: messages.Recipients(to...), Subject: "Hello", Content: "See you."}
+}
+
+func publish(t *testing.T, w *errandtest.World, r messages.Request) errand.Receipt {
+	t.Helper()
+	receipt, err := w.Client.Publish(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return receipt
+}
+
+func TestAnEnrollmentWhoseAnswerIsLostIsMadeOnce(t *testing.T) {
+	t.Parallel()
+	w := errandtest.New(t)
+	w.Mandate.CutAfterAccept()
+	w.WantOutcome(publish(t, w, enrollment("DD001")), messages.Uncertain)
+	w.Mandate.WantOnce("DD001")
+	w.Mandate.WantNone("DD002")
+
+	second := publish(t, w, enrollment("DD002"))
+	if o, ok := w.WantOutcome(second, messages.Succeeded).(errand.Succeeded); !ok || !strings.Contains(o.Subject, "enroll-DD002") {
+		t.Errorf("the outcome is %v", o)
+	}
+	w.Approve("DD002")
+	w.WantEvent("mandate.application.approved.enroll-DD002")
+}
+
+func TestFaultsHitTheNextCallOrStayUntilTheyAreLifted(t *testing.T) {
+	t.Parallel()
+	w := errandtest.New(t)
+	w.Mail.Answer(422)
+	w.WantOutcome(publish(t, w, letter("next", "ann@example.com")), messages.Failed)
+	w.Mail.WantNone("ann@example.com")
+	w.WantOutcome(publish(t, w, letter("fine", "ann@example.com")), messages.Accepted)
+	w.Mail.WantOnce("ann@example.com")
+
+	w.Mail.Always().For("cem@example.com").Cut()
+	w.WantOutcome(publish(t, w, letter("cut", "cem@example.com")), messages.Uncertain)
+	w.WantOutcome(publish(t, w, letter("other", "dan@example.com")), messages.Accepted)
+	w.Mail.Lift()
+	w.WantOutcome(publish(t, w, letter("lifted", "cem@example.com")), messages.Accepted)
+	w.Mail.WantOnce("cem@example.com")
+
+	w.Bounce("bob@example.com", 550)
+	w.WantOutcome(publish(t, w, letter("bounces", "bob@example.com")), messages.Accepted)
+	if body := string(w.WantEvent("mail.delivery.bounced.bounces")); !strings.Contains(body, "550") {
+		t.Errorf("it says %s", body)
+	}
+}
+
+// An hour of a service that is down takes a moment, and the request is given up at its end.
+func TestHoursPassInABubble(t *testing.T) {
+	began := time.Now()
+	errandtest.InBubble(t, func(t *testing.T, w *errandtest.World) {
+		w.Mandate.Always().Answer(503)
+		request := enrollment("DD001")
+		request.GiveUpAt = time.Now().Add(time.Hour)
+		receipt := publish(t, w, request)
+		w.Advance(2 * time.Hour)
+		o, _ := w.WantOutcome(receipt, messages.Failed).(errand.Failed)
+		if o.Reason != messages.ReasonUnavailable {
+			t.Errorf("it ended as %v", o)
+		}
+		w.Mandate.WantNone("DD001")
+
+		w.Mandate.Lift()
+		w.Mandate.CutAfterAccept()
+		w.WantOutcome(publish(t, w, enrollment("DD002")), messages.Resolved)
+		w.Mandate.WantOnce("DD002")
+	})
+	t.Logf("two hours took %v", time.Since(began))
+}
+
+// A hundred tests of a service, side by side. No goroutine of them is left; without ports, and with files only in the test's own
+// directory, nothing else can be.
+func TestAHundredWorldsLeaveNothingBehind(t *testing.T) {
+	errandtest.New(t) // what a process keeps of the first
+	<-time.After(100 * time.Millisecond)
+	before, began := runtime.NumGoroutine(), time.Now()
+	t.Run("worlds", func(t *testing.T) {
+		for i := range inshort.Choose(t, 100, 10) {
+			t.Run(fmt.Sprint(i), func(t *testing.T) {
+				t.Parallel()
+				w := errandtest.New(t)
+				w.WantOutcome(publish(t, w, letter("hello", "ann@example.com")), messages.Accepted)
+				w.Mail.WantOnce("ann@example.com")
+			})
+		}
+	})
+	t.Logf("they took %v", time.Since(began))
+	for end := time.Now().Add(10 * time.Second); runtime.NumGoroutine() > before && time.Now().Before(end); {
+		<-time.After(50 * time.Millisecond)
+	}
+	if after := runtime.NumGoroutine(); after > before {
+		stacks := make([]byte, 1<<16)
+		t.Errorf("%d goroutines before, %d after\n%s", before, after, stacks[:runtime.Stack(stacks, true)])
+	}
+}
