@@ -8,11 +8,11 @@ import (
 	"strings"
 	"time"
 
+	"errand/internal/bus"
 	"errand/internal/oncall/act"
 	"errand/internal/oncall/inspect"
 	"errand/internal/programs"
 	"errand/internal/style"
-	"errand/pkg/messages"
 )
 
 type erase struct {
@@ -71,7 +71,7 @@ func (e *erase) Run(ctx context.Context, c console) error {
 		return err
 	}
 	defer b.nc.Close()
-	found, err := e.traces(ctx, b, secrets)
+	found, err := e.traces(ctx, b, &bus.Secrets{Conn: b.nc, Given: secrets})
 	if err != nil {
 		return b.unanswered(err)
 	}
@@ -90,7 +90,7 @@ func (e *erase) Run(ctx context.Context, c console) error {
 	return e.remove(ctx, c, b, person, found)
 }
 
-func (e *erase) traces(ctx context.Context, b broker, secrets []*messages.RecipientSecret) (t act.Traces, err error) {
+func (e *erase) traces(ctx context.Context, b broker, secrets *bus.Secrets) (t act.Traces, err error) {
 	now := time.Now()
 	if e.Of != "" {
 		t, err = act.TracesOf(ctx, b.reader(), e.Of, secrets, now)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"errand/internal/bus"
 	"errand/internal/oncall/inspect"
 	"errand/internal/programs"
 	"errand/pkg/messages"
@@ -30,7 +31,8 @@ below. The exit status is 1 if nothing is found.
 It reads everything that is kept, which takes about a minute for a million requests; --since reads less. The console's
 Find has an index and answers at once.
 
-If mail-consumer has a RECIPIENT_KEY, pass the same here: without it a recipient is found only in the rows of the sending log.
+If mail-consumer has a RECIPIENT_KEY, pass the same here; otherwise a user who may act finds recipients without it. Who may not is
+told, and finds them only in the rows of the sending log.
 
 Examples:
 
@@ -50,7 +52,7 @@ func (f *find) Run(ctx context.Context, c console) error {
 		return err
 	}
 	return f.read(ctx, "find", c, func(b broker, now time.Time) (listing, error) {
-		found, err := b.reader().Find(ctx, strings.TrimSpace(f.Word), secrets, f.Since.from(now))
+		found, err := b.reader().Find(ctx, strings.TrimSpace(f.Word), &bus.Secrets{Conn: b.nc, Given: secrets}, f.Since.from(now))
 		writeUnread(c, found.Unread)
 		return listFound(found, now), err
 	})
@@ -92,8 +94,9 @@ func listFound(found inspect.Finding, now time.Time) listing {
 // writeUnread says how many records of recipients have keys of unknown secrets.
 func writeUnread(c console, unread map[string]int) {
 	for _, id := range slices.Sorted(maps.Keys(unread)) {
-		fmt.Fprintf(c.errs, "errand: %d records of recipients have keys of the secret %s: set it as RECIPIENT_KEY to search them\n", unread[id],
-			printable(id))
+		fmt.Fprintf(c.errs, "errand: %d records of recipients were not searched: "+
+			"this user may not read their secret %s, and RECIPIENT_KEY is not it\n",
+			unread[id], printable(id))
 	}
 }
 

@@ -83,7 +83,7 @@ func sources(patterns []string) (list []*source) {
 		var earlier []string
 		for _, pattern := range patterns {
 			overlaps := func(subject string) bool { return messages.PatternsOverlap(pattern, subject) }
-			if stream.Retention != jetstream.LimitsPolicy || !slices.ContainsFunc(stream.Subjects, overlaps) {
+			if stream.Retention != jetstream.LimitsPolicy || stream.Name == bus.Keys || !slices.ContainsFunc(stream.Subjects, overlaps) {
 				continue
 			}
 			list = append(list, &source{scan: bus.Scan{Stream: stream.Name, Filter: pattern, Page: pageSize}, earlier: slices.Clone(earlier)})

@@ -32,6 +32,16 @@ func as(n *devkit.NATS, user, command string, args ...string) []string {
 	return append([]string{command, "--nats-url", n.URL, "--nats-user", user, "--nats-password", "secret"}, args...)
 }
 
+// secretOf is the secret of recipients' keys, as a program reads it.
+func secretOf(t *testing.T, js jetstream.JetStream) *messages.RecipientSecret {
+	t.Helper()
+	secret, err := bus.RecipientSecret(t.Context(), js.Conn())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return secret
+}
+
 // program is a connection of a program's user, which answers how it is.
 func program(t *testing.T, n *devkit.NATS, status bus.ProgramStatus) jetstream.JetStream {
 	t.Helper()
@@ -73,7 +83,7 @@ func TestWhoIsOnCallHasAnAnswerToEveryQuestion(t *testing.T) {
 		t.Fatal(err)
 	}
 	sent := messages.SentBody{Common: messages.Common{RequestID: "invoice-1"}, Batch: 1, Count: 1}
-	sent.SetKeys(nil, "", []string{"ann@example.com"})
+	sent.SetKeys(secretOf(t, mails), "", []string{"ann@example.com"})
 	record, err := json.Marshal(sent)
 	if err != nil {
 		t.Fatal(err)
@@ -266,7 +276,7 @@ func TestSomebodyIsErased(t *testing.T) {
 	answer(t, mandates, "mandate.transactions.page.list-1", `{"request_id":"list-1","records":[{"payer_email":"ann@example.com"}]}`)
 	answer(t, mandates, "mandate.transactions.listed.list-1", `{"request_id":"list-1"}`)
 	sent := messages.SentBody{Common: messages.Common{RequestID: "invoice-1"}, Batch: 1, Count: 1}
-	sent.SetKeys(nil, "", []string{"ann@example.com"})
+	sent.SetKeys(secretOf(t, mails), "", []string{"ann@example.com"})
 	record, err := json.Marshal(sent)
 	if err != nil {
 		t.Fatal(err)

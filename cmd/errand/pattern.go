@@ -36,7 +36,7 @@ func badPattern(pattern string) string {
 
 func events() (subjects []string) {
 	for _, stream := range bus.Streams(bus.Limits{}) {
-		if stream.Retention == jetstream.LimitsPolicy && stream.Name != bus.RateLeases && stream.Name != bus.Audit {
+		if stream.Retention == jetstream.LimitsPolicy && !slices.Contains([]string{bus.RateLeases, bus.Audit, bus.Keys}, stream.Name) {
 			subjects = append(subjects, stream.Subjects...)
 		}
 	}

@@ -28,9 +28,10 @@ func TestJetStreamMayBeInAnotherDomainOrUnderAnotherPrefix(t *testing.T) {
 	other := devtest.Configured(t, `accounts {
 		ERRAND { jetstream: enabled, users: [ { user: a, password: a } ]
 			exports: [ { service: "$JS.API.>", response_type: stream }, { service: "$JS.ACK.>" },
-			{ service: "*.*.*" }, { service: "*.*.*.*" } ] }
+			{ service: "*.*" }, { service: "*.*.*" }, { service: "*.*.*.*" } ] }
 		OTHER { users: [ { user: b, password: b } ], imports: [ { service: { account: ERRAND, subject: "$JS.API.>" }, to: "JS.errand.API.>" },
-			{ service: { account: ERRAND, subject: "$JS.ACK.>" } }, { service: { account: ERRAND, subject: "*.*.*" } },
+			{ service: { account: ERRAND, subject: "$JS.ACK.>" } }, { service: { account: ERRAND, subject: "*.*" } },
+			{ service: { account: ERRAND, subject: "*.*.*" } },
 			{ service: { account: ERRAND, subject: "*.*.*.*" } } ] } }`)
 	for name, to := range map[string]bus.Connection{
 		"domain": {URL: leaf.URL, JSDomain: "hub"},

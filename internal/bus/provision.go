@@ -25,6 +25,7 @@ type Change struct {
 	Create      bool
 	Fields      []Field // what differs, in the order of streamFields and consumerFields
 	Destructive bool    // may drop messages or make programs fail
+	Why         string  // what is lost, if that is not to be seen in the fields
 	apply       func(context.Context) error
 }
 
@@ -41,6 +42,9 @@ func (c Change) String() string {
 	fmt.Fprintf(&b, "%s %s %s", mark, c.Kind, c.Name)
 	if c.Destructive {
 		b.WriteString("  (destructive)")
+	}
+	if c.Why != "" {
+		fmt.Fprintf(&b, "\n    %s", c.Why)
 	}
 	for _, f := range c.Fields {
 		if c.Create {
@@ -92,6 +96,11 @@ func Plan(ctx context.Context, js jetstream.JetStream, l Limits) ([]Change, erro
 			plan = append(plan, change)
 		}
 	}
+	secret, err := planSecret(ctx, js, have)
+	if err != nil {
+		return nil, err
+	}
+	plan = append(plan, secret...)
 	for _, q := range Queues() {
 		want := q.Config(made)
 		current, there := have.config(q)
@@ -131,7 +140,7 @@ func WithoutHistory(plan []Change) (names []string) {
 }
 
 // small are the streams whose limits say nothing of others.
-var small = []string{MandateCallbacks, RateLeases, Audit}
+var small = []string{MandateCallbacks, RateLeases, Audit, Keys}
 
 // limits are what new streams get: as many replicas as any stream has, as many bytes as the largest, and the events' age.
 func (i installed) limits() (l Limits) {

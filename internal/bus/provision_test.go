@@ -150,8 +150,9 @@ func TestWhatIsMadeTakesAfterWhatIsThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	plan := planned(t, js, bus.Limits{})
-	if len(plan) != 2 || !strings.HasPrefix(plan[0], "+ stream MAIL_EVENTS\n") || !strings.Contains(plan[0], "\n    MaxAge: 2160h0m0s") ||
-		!strings.HasPrefix(plan[1], "+ consumer mail-send\n") || !strings.Contains(plan[1], "\n    AckWait: 45s") {
+	if len(plan) != 3 || !strings.HasPrefix(plan[0], "+ stream MAIL_EVENTS\n") || !strings.Contains(plan[0], "\n    MaxAge: 2160h0m0s") ||
+		plan[1] != "+ note of the secret of recipients' keys" ||
+		!strings.HasPrefix(plan[2], "+ consumer mail-send\n") || !strings.Contains(plan[2], "\n    AckWait: 45s") {
 		t.Errorf("planned %q", plan)
 	}
 }
@@ -192,8 +193,9 @@ func TestNoStreamHasSchedulesTTLsOrRollupAndEachCanBePurged(t *testing.T) {
 			t.Errorf("%s: schedules %v, TTLs %v, rollup %v, counters %v; want none", c.Name,
 				c.AllowMsgSchedules, c.AllowMsgTTL, c.AllowRollup, c.AllowMsgCounter)
 		}
-		want := c.Name == bus.MandateEvents || c.Name == bus.MandateCallbacks || c.Name == bus.MailEvents || c.Name == bus.Audit
-		if c.DenyDelete != want || c.DenyPurge != (c.Name == bus.Audit) {
+		forever := c.Name == bus.Audit || c.Name == bus.Keys
+		want := c.Name == bus.MandateEvents || c.Name == bus.MandateCallbacks || c.Name == bus.MailEvents || forever
+		if c.DenyDelete != want || c.DenyPurge != forever {
 			t.Errorf("%s: denies deleting %v, want %v; denies purging %v", c.Name, c.DenyDelete, want, c.DenyPurge)
 		}
 		if err := s.Purge(t.Context(), jetstream.WithPurgeSubject("*.*.*.somebody")); (err != nil) != c.DenyPurge {
@@ -222,7 +224,7 @@ func TestAStreamMayHaveASizeOfItsOwn(t *testing.T) {
 		for _, s := range bus.Streams(bus.Limits{}) {
 			usual := int64(bus.Unlimited)
 			switch s.Name { // always small
-			case bus.RateLeases:
+			case bus.RateLeases, bus.Keys:
 				usual = 1 << 20
 			case bus.MandateCallbacks:
 				usual = 64 << 20
@@ -261,7 +263,7 @@ func TestALimitBelowWhatIsThereMustBeForced(t *testing.T) {
 
 // The servers reserve what streams may have: one that does not fit is refused, with a word about what to change.
 func TestLimitsThatDoNotFitAreRefusedByTheServer(t *testing.T) {
-	n, err := devkit.Configured(t.TempDir(), "jetstream { max_file_store: 10MB }\n")
+	n, err := devkit.Configured(t.TempDir(), "jetstream { max_file_store: 11MB }\n")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -280,17 +282,18 @@ func TestLimitsThatDoNotFitAreRefusedByTheServer(t *testing.T) {
 }
 
 // The table of streams in the contract: no stream drops what it was given but those of callbacks, which are hints, and of
-// leases, of which the last one counts, no stream but AUDIT denies a purge, and
-// neither its records nor events can be deleted one by one.
+// leases, of which the last one counts, no stream but AUDIT and KEYS denies a purge, and
+// neither what they have nor events can be deleted one by one.
 func TestStreamsKeepWhatTheyHaveAndCanBePurged(t *testing.T) {
 	_, nc := devtest.Provisioned(t)
 	for _, want := range bus.Streams(bus.Limits{}) {
 		_, s := streamOf(t, nc, want.Name)
 		c := s.CachedInfo().Config
-		acts := c.Name == bus.Audit
-		events := c.Name == bus.MandateEvents || c.Name == bus.MandateCallbacks || c.Name == bus.MailEvents || acts
-		drops := c.Discard != jetstream.DiscardNew || c.MaxMsgs != -1 || c.MaxMsgsPerSubject != -1
-		if drops != (c.Name == bus.RateLeases || c.Name == bus.MandateCallbacks) || c.DenyPurge != acts || c.AllowRollup || c.AllowMsgSchedules ||
+		forever := c.Name == bus.Audit || c.Name == bus.Keys
+		events := c.Name == bus.MandateEvents || c.Name == bus.MandateCallbacks || c.Name == bus.MailEvents || forever
+		drops := c.Discard != jetstream.DiscardNew || c.MaxMsgs != -1 || c.MaxMsgsPerSubject != -1 && !c.DiscardNewPerSubject
+		if drops != (c.Name == bus.RateLeases || c.Name == bus.MandateCallbacks) ||
+			c.DenyPurge != forever || c.AllowRollup || c.AllowMsgSchedules ||
 			c.AllowMsgTTL || c.DenyDelete != events {
 			t.Errorf("%s has %+v", c.Name, c)
 		}

@@ -24,6 +24,7 @@ const (
 	DeadLetters      = "DEAD_LETTERS"
 	RateLeases       = "RATE_LEASES"
 	Audit            = "AUDIT"
+	Keys             = "KEYS"
 )
 
 // room is what the headers of a dead letter need beside its message.
@@ -126,7 +127,11 @@ func Streams(l Limits) []jetstream.StreamConfig {
 	if audit.MaxBytes > 0 {
 		audit.MaxBytes = l.small(Audit, 1<<30) // two million records
 	}
-	streams = append(streams, callbacks, leases, audit)
+	// One message that nothing replaces or removes. It is read from the leader alone.
+	keys := kept(Keys, retry.EventsWindow, recipientsSubject)
+	keys.MaxAge, keys.Duplicates, keys.DenyDelete, keys.DenyPurge = 0, retry.EventsWindow, true, true
+	keys.MaxMsgsPerSubject, keys.DiscardNewPerSubject, keys.MaxMsgSize, keys.MaxBytes = 1, true, 1<<10, 1<<20
+	streams = append(append([]jetstream.StreamConfig{keys}, streams...), callbacks, leases, audit)
 	for i := range streams {
 		streams[i].Description = descriptions[streams[i].Name]
 	}
@@ -216,6 +221,7 @@ var descriptions = map[string]string{
 	DeadLetters:      "errand: requests that failed or are of unknown fate, as they were published",
 	RateLeases:       "errand: the last leases of FLEET_RATE",
 	Audit:            "errand: who did what to which request or queue, and why",
+	Keys:             "errand: the secret that keys of recipients are made with; keep it as long as MAIL_DELIVERIES",
 
 	EnrollQueue.Name:       "errand: mandate-consumer takes enrollments from here",
 	TransactionsQueue.Name: "errand: mandate-consumer takes listings of transactions from here",

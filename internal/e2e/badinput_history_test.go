@@ -67,8 +67,7 @@ func TestForgedHistoryIsReportedAndBlocksNobody(t *testing.T) {
 	}
 }
 
-// What an event says about one kind of request alone is looked at too: nothing is
-// called for a message whose batches are not known.
+// What an event says about one kind of request alone is looked at too: nothing is called for a message whose batches are not known.
 func TestForgedDetailsAreReportedAndBlockNobody(t *testing.T) {
 	full(t)
 	past := `"deadline":"1900-01-01T00:00:00Z"`
@@ -89,8 +88,7 @@ func TestForgedDetailsAreReportedAndBlockNobody(t *testing.T) {
 	}
 }
 
-// A started event without a deadline is one whose holder is not there: the payer may
-// be enrolled already, so the list is read first.
+// A started event without a deadline is one whose holder is not there: the payer may be enrolled already, so the list is read first.
 func TestStartedWithoutADeadlineIsFoundOut(t *testing.T) {
 	for _, body := range []string{`{}`, `{"deadline":null}`, `{"deadline":"1900-01-01T00:00:00Z","attempt":3,"what":{"is":["this"]}}`} {
 		runInBubble(t, body, func(t *testing.T, b *bubble) {

@@ -186,8 +186,7 @@ func badMessages() (kinds []poison) {
 		poison{body: `{"subject":"s","content":"c"}`, field: "to"})
 }
 
-// hostileHeaders are what a careless or hostile producer may send along. The bodies are bad,
-// so that each needs a dead letter.
+// hostileHeaders are what a careless or hostile producer may send along. The bodies are bad, so that each needs a dead letter.
 func hostileHeaders() (kinds []poison) {
 	body := `{"nobody":"` + payerMarker + `"}`
 	add := func(name, id string, header ...string) {

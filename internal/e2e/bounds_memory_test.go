@@ -99,8 +99,7 @@ func TestAMillionRecipientsTakeTheMemoryOfTwoThousand(t *testing.T) {
 	errorIf(t, q.Delivered.Consumer != requests+1, "%d deliveries of %d requests", q.Delivered.Consumer, requests+1)
 }
 
-// endless is an upstream whose answers have no end. The first 500 KiB of as many as are
-// made at once are all there before any goes on.
+// endless is an upstream whose answers have no end. The first 500 KiB of as many as are made at once are all there before any goes on.
 type endless struct {
 	workers      int64
 	begun, ended atomic.Int64
@@ -132,8 +131,7 @@ func (e *endless) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// An answer is read to 512 KiB and no further. Grown into and not yet collected, that is
-// at most four times as much for each worker.
+// An answer is read to 512 KiB and no further. Grown into and not yet collected, that is at most four times as much for each worker.
 func TestEndlessAnswersToAllWorkersTakeBoundedMemory(t *testing.T) {
 	t.Parallel()
 	const workers = 63 // the last one waits at the program's other queue

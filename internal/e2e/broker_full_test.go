@@ -115,8 +115,7 @@ func TestNoCallIsMadeThatCannotBeAnnounced(t *testing.T) {
 	}
 }
 
-// There is no room for the dead letter of a request that was refused: the request is
-// acknowledged when its letter is stored, once.
+// There is no room for the dead letter of a request that was refused: the request is acknowledged when its letter is stored, once.
 func TestADeadLetterWaitsForRoom(t *testing.T) {
 	for _, s := range writes {
 		for _, l := range limits {
@@ -168,8 +167,7 @@ func TestRequestsThatWaitForADeadLetterKeepNoOthersWaiting(t *testing.T) {
 	}
 }
 
-// There is no room in the middle of a listing, or between the batches of a message: each
-// page and each batch is done once all the same.
+// There is no room in the middle of a listing, or between the batches of a message: each page and each batch is done once all the same.
 func TestWhatHasManyPartsWaitsForRoom(t *testing.T) {
 	const parts = 10
 	for _, l := range limits {

@@ -74,8 +74,7 @@ func TestWhatIsMissingFromNATSIsReportedAndRecoveredFrom(t *testing.T) {
 	p.stop(time.Minute)
 }
 
-// The stream of the events is deleted during a call, and created again: the
-// call has its outcome, and is not made again.
+// The stream of the events is deleted during a call, and created again: the call has its outcome, and is not made again.
 func TestAStreamRecreatedDuringACallGetsItsOutcome(t *testing.T) {
 	in := install(t, "UPSTREAM_TIMEOUT=20s")
 	in.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.DelayAnswer, Delay: sandbox.Duration(5 * time.Second)})

@@ -39,8 +39,7 @@ func ask(t *testing.T, c *errand.Client, r messages.Request) (errand.Receipt, er
 	return receipt, outcome
 }
 
-// Services, producers, readers and people publish and read by the client, each with no more
-// rights than the shipped configuration grants.
+// Services, producers, readers and people publish and read by the client, each with no more rights than the shipped configuration grants.
 func TestTheClientNeedsOnlyTheShippedRights(t *testing.T) {
 	in := install(t, "MAIL_BATCH_SIZE=2")
 	in.fault(sandbox.Fault{Operation: "send", Kind: sandbox.Status, Status: 422, Match: "story refused"})

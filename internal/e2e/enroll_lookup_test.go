@@ -99,8 +99,7 @@ func TestNoEnrollmentIsMadeAgainOverAListThatProvesNothing(t *testing.T) {
 	}
 }
 
-// An earlier enrollment under the same order number says nothing of this one: its link
-// has expired, and this one is made only later.
+// An earlier enrollment under the same order number says nothing of this one: its link has expired, and this one is made only later.
 func TestAnOlderRecordDoesNotResolveALaterEnrollment(t *testing.T) {
 	full(t)
 	inBubble(t, func(t *testing.T, b *bubble) {

@@ -132,8 +132,7 @@ func TestNoCallIsMadeAfterGiveUpAt(t *testing.T) {
 	}
 }
 
-// What an operator purges, or what ages out, under a deferred request does not keep the
-// request from its end, and has nothing done twice.
+// What an operator purges, or what ages out, under a deferred request does not keep the request from its end, and has nothing done twice.
 func TestARequestEndsAfterItsStartedEventIsGone(t *testing.T) {
 	full(t)
 	for _, c := range []struct {

@@ -55,8 +55,7 @@ func serverSubjects(t *testing.T) (patterns []string) {
 	return patterns
 }
 
-// expand fills in a pattern what stands in the place of a stream, and of its consumer or of
-// whatever else comes after it.
+// expand fills in a pattern what stands in the place of a stream, and of its consumer or of whatever else comes after it.
 func expand(pattern string) (subjects []string) {
 	pattern = strings.NewReplacer("%s", "*", "%d", "*").Replace(strings.TrimSuffix(pattern, ".")) // what stands before a dot is a prefix
 	for stream, consumer := range attacked {
@@ -74,11 +73,10 @@ func expand(pattern string) (subjects []string) {
 // attacked are the streams, each with one of the consumers it has.
 var attacked = map[string]string{
 	bus.MandateRequests: "mandate-enroll", bus.MandateEvents: "service", bus.MailDeliveries: "subscriber", bus.DeadLetters: "x",
-	bus.MandateCallbacks: "x", bus.Audit: "x", "OBJ_lists": "x", "ERRAND": "x",
+	bus.MandateCallbacks: "x", bus.Audit: "x", bus.Keys: "x", "OBJ_lists": "x", "ERRAND": "x",
 }
 
-// ours are subjects of which nobody outside of errand's account may write the messages: of
-// every stream, of readers' feeds, of inboxes.
+// ours are subjects of which nobody outside of errand's account may write the messages: of every stream, of readers' feeds, of inboxes.
 func ours() (subjects []string) {
 	for _, stream := range bus.Streams(bus.Limits{}) {
 		for _, s := range stream.Subjects {
@@ -99,8 +97,7 @@ func ours() (subjects []string) {
 // secret is in a message that is only for those whom it names.
 func secret(kind string) string { return "only-for-" + kind }
 
-// target is an installation that is attacked: all streams, in each something secret, and
-// with it what readers and people have.
+// target is an installation that is attacked: all streams, in each something secret, and with it what readers and people have.
 type target struct {
 	t     *testing.T
 	n     *devkit.NATS
@@ -117,9 +114,10 @@ func newTarget(t *testing.T, config string) *target {
 	t.Helper()
 	n := devtest.Configured(t, config)
 	w, ctx := &target{t: t, n: n, admin: connect(t, n.URL, nats.Timeout(time.Minute)), requests: map[string]int{}}, patiently(t)
-	must(t, devtest.Provision(ctx, w.admin))
-	w.must(jetstream.New(w.admin))
 	w.js, _ = jetstream.New(w.admin)
+	w.must(w.js.CreateStream(ctx, bus.Streams(bus.Limits{})[0])) // KEYS, which takes no second secret
+	w.must(w.js.Publish(ctx, "keys.recipients", []byte(secret("keys"))))
+	must(t, devtest.Provision(ctx, w.admin))
 	w.must(w.js.CreateObjectStore(ctx, jetstream.ObjectStoreConfig{Bucket: "lists"}))
 	for subject, kind := range map[string]string{"mandate.enroll.requested": "requests", "mail.send.requested": "requests",
 		"mandate.enroll.succeeded.r": "events", "mandate.callback.received.r": "callbacks",

@@ -130,12 +130,11 @@ type past struct {
 func (p *past) message(id string, state messages.State, seen int) {
 	p.t.Helper()
 	common := messages.Common{RequestID: id, At: messages.Time{Time: p.at}, Attempt: 1}
-	var keys []byte
+	var to []string
 	for i := range 2 {
-		to := fmt.Sprintf("%s-%d@example.test", id, i)
-		keys = messages.AppendKey(keys, messages.KeyOf(to))
+		to = append(to, fmt.Sprintf("%s-%d@example.test", id, i))
 		if i < seen {
-			p.row(map[string]any{"to": to, "created_at": p.at.UTC().Format(time.RFC3339Nano),
+			p.row(map[string]any{"to": to[i], "created_at": p.at.UTC().Format(time.RFC3339Nano),
 				"envelope_id": fmt.Sprintf("%011x%07x", p.at.UnixMilli(), p.rows)})
 		}
 	}
@@ -149,11 +148,12 @@ func (p *past) message(id string, state messages.State, seen int) {
 		end.Body = &messages.SendOutcome{Common: common, Recipients: 2, Batches: 1, Accepted: 2, Fingerprint: "f"}
 	}
 	until := messages.Time{Time: p.at.Add(30 * time.Second)}
+	record := &messages.SentBody{Common: common, Batch: 1, Count: 2, Begin: messages.Time{Time: p.at.Add(-time.Second)}, Until: until}
+	record.SetKeys(secretOf(p.t, p.js), "", to)
 	for _, e := range []messages.Event{
 		{Operation: messages.Send, State: messages.Started, ID: id, Body: &messages.SendStarted{Common: common, Deadline: until,
 			Fingerprint: "f", Recipients: 2, Batches: 1, BatchSize: 1000}},
-		{Operation: messages.Log, State: messages.Sent, ID: messages.BatchID(id, 1), Body: &messages.SentBody{Common: common, Batch: 1,
-			Count: 2, Begin: messages.Time{Time: p.at.Add(-time.Second)}, Until: until, Keys: keys}},
+		{Operation: messages.Log, State: messages.Sent, ID: messages.BatchID(id, 1), Body: record},
 		end,
 	} {
 		data, err := e.Encode()

@@ -19,8 +19,7 @@ import (
 // mayRead is what those who are not in the programs' account may come to know.
 var mayRead = map[string][]string{
 	"service": {"events"}, "subscriber": {"events"}, "producer": {"lists"}, "callback-receiver": {"callbacks"},
-	"ann": readByPeople, "olga": readByPeople, "console": readByPeople, "console-act": readByPeople,
-	"operator": {"requests", "events", "callbacks", "log", "dead"},
+	"ann": readByPeople, "olga": append(readByPeople, "keys"), "console": readByPeople, "console-act": append(readByPeople, "keys"),
 }
 
 var readByPeople = []string{"requests", "events", "callbacks", "log", "dead", "audit"}
@@ -142,7 +141,7 @@ func (a *attacker) receive(m *nats.Msg) {
 	if m.Header.Get("Status") != "503" { // nobody is there
 		a.got[m.Subject] = true
 	}
-	for _, kind := range []string{"requests", "events", "callbacks", "log", "dead", "audit", "lists", "inbox"} {
+	for _, kind := range []string{"requests", "events", "callbacks", "log", "dead", "audit", "lists", "inbox", "keys"} {
 		if strings.Contains(text, secret(kind)) {
 			a.known[kind] = m.Subject + " " + text
 		}

@@ -100,6 +100,10 @@ var acts = []act{
 	{what: "read leases", publish: "$JS.API.DIRECT.GET.RATE_LEASES", may: users[:4]},
 	{what: "empty the stream of leases", publish: "$JS.API.STREAM.PURGE.RATE_LEASES"},
 
+	{what: "store a secret of recipients' keys", publish: "keys.recipients", may: []string{"provisioner"}},
+	{what: "read that secret", publish: "$JS.API.STREAM.MSG.GET.KEYS", may: []string{"mail-consumer", "log-poller", "provisioner"}},
+	{what: "read that secret of a replica", publish: "$JS.API.DIRECT.GET.KEYS"},
+
 	{what: "make a stream", publish: "$JS.API.STREAM.CREATE.MANDATE_EVENTS", may: []string{"provisioner"}},
 	{what: "change a stream", publish: "$JS.API.STREAM.UPDATE.MANDATE_EVENTS", may: []string{"provisioner"}},
 	{what: "make a queue", publish: "$JS.API.CONSUMER.CREATE.MAIL_REQUESTS.mail-send.mail.send.requested", may: []string{"provisioner"}},
@@ -210,7 +214,8 @@ func TestAPersonWhoActsMayWriteTheirActsAndNothingElse(t *testing.T) {
 	}
 }
 
-// What a plan says of a request, and what an act does about it, is decided by what the leader of its stream has.
+// What a plan says of a request, and what an act does about it, is decided by what the leader of its stream has. Of these, only who
+// must may read the secret of recipients' keys.
 func TestPeopleAskTheLeaderForAHistory(t *testing.T) {
 	parallel(t)
 	n := securedServer(t)
@@ -228,6 +233,10 @@ func TestPeopleAskTheLeaderForAHistory(t *testing.T) {
 			cancel()
 			errorIf(t, (err == nil) != may, "%s asks the leader of %s: %v, want that it may: %v", user, bus.EventsOf(op), err, may)
 		}
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		_, err = bus.RecipientSecret(ctx, nc)
+		cancel()
+		errorIf(t, (err != nil) != slices.Contains([]string{"ann", "console", "mandate-consumer"}, user), "%s reads the secret: %v", user, err)
 	}
 }
 

@@ -243,13 +243,9 @@ func TestNoRowLosesItsCallWhileRecipientKeysChange(t *testing.T) {
 	}
 	secrets := map[string]int{}
 	for _, e := range in.events("mail.log.sent.*.*") {
-		id := "none"
-		if record := decode[messages.SentBody](t, e); record.Secret != nil {
-			id = record.Secret.ID
-		}
-		secrets[id]++
+		secrets[decode[messages.SentBody](t, e).Secret.ID]++
 	}
-	errorIf(t, secrets["none"] == 0 || secrets[messages.NewRecipientSecret(first).ID()] == 0 ||
+	errorIf(t, secrets[secretOf(t, in.js).ID()] == 0 || secrets[messages.NewRecipientSecret(first).ID()] == 0 ||
 		secrets[messages.NewRecipientSecret(second).ID()] == 0, "records by secret: %v, want some of each", secrets)
 	in.untilReady(poller)
 }

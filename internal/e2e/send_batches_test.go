@@ -212,33 +212,36 @@ func TestEachCallLeavesARecordBeforeItIsMade(t *testing.T) {
 	})
 }
 
+func secretOf(t *testing.T, js jetstream.JetStream) *messages.RecipientSecret {
+	secret, err := bus.RecipientSecret(t.Context(), js.Conn())
+	must(t, err)
+	return secret
+}
+
 // wantRecords holds the records of a message against it.
 func (b *bubble) wantRecords(m map[string]any, want int) {
 	id, to := m["request_id"].(string), m["to"].([]string)
 	records := b.events(fmt.Sprintf("mail.log.sent.%s.>", id))
 	fatalIf(b.t, len(records) != want, "%s: %d records, want %d", id, len(records), want)
-	seen := map[int]bool{}
+	seen, secret := map[int]bool{}, secretOf(b.t, b.js)
 	for _, e := range records {
 		errorIf(b.t, strings.Contains(e.Raw, "@") || strings.Contains(e.Raw, "xample") || strings.Contains(fmt.Sprint(e.Header), "@"),
 			"a record shows an address: %s", e.Raw)
 		r := decode[messages.SentBody](b.t, e)
 		most := 16*r.Count + 300
 		errorIf(b.t, len(e.Raw) > most, "%d bytes, want at most %d", len(e.Raw), most)
-		from := messages.Key(0)
-		if m["from"] != nil {
-			from = messages.KeyOf("shop@example.test")
-		}
-		errorIf(b.t, e.Subject != fmt.Sprintf("mail.log.sent.%s.%d", id, r.Batch) || r.First != (r.Batch-1)*1000 || r.From != from ||
+		from, keys := r.Parties()
+		sender, _ := m["from"].(string)
+		errorIf(b.t, e.Subject != fmt.Sprintf("mail.log.sent.%s.%d", id, r.Batch) || r.First != (r.Batch-1)*1000 ||
 			r.RequestID != id || r.Until.Sub(r.Begin.Time) > 35*time.Second, "%s: %s", e.Subject, e.Raw)
-		keys := messages.Keys(r.Keys)
 		if seen[r.Batch] { // a repeated call: the first record has them
 			errorIf(b.t, len(keys) != 0, "%s has %d keys once more", e.Subject, len(keys))
 			continue
 		}
 		seen[r.Batch] = true
-		fatalIf(b.t, len(keys) != r.Count, "batch %d: %d keys of %d recipients", r.Batch, len(keys), r.Count)
+		fatalIf(b.t, len(keys) != r.Count || from != secret.KeyOf(sender), "batch %d: %d of %d", r.Batch, len(keys), r.Count)
 		for i, k := range keys {
-			fatalIf(b.t, k != messages.KeyOf(to[r.First+i]), "batch %d: another key for recipient %d", r.Batch, r.First+i)
+			fatalIf(b.t, k != secret.KeyOf(to[r.First+i]), "batch %d: another key for recipient %d", r.Batch, r.First+i)
 		}
 	}
 	errorIf(b.t, len(seen) != (len(to)+999)/1000, "records of the batches %v", seen)

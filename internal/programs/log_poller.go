@@ -41,11 +41,14 @@ func (p *LogPoller) Run(ctx context.Context) error {
 		return err
 	}
 
-	r, _, err := p.start(ctx, bus.LogPoller, p.APIURL, nil, bus.MailDeliveries, bus.MailEvents)
+	r, found, err := p.start(ctx, bus.LogPoller, p.APIURL, nil, bus.MailDeliveries, bus.MailEvents)
 	if err != nil {
 		return err
 	}
 	defer r.close()
+	if secrets, err = r.recipientSecrets(ctx, secrets, 3); err != nil {
+		return err
+	}
 	api, _, err := connect(r, &p.Common, &p.MailAPI, 1, r.limit(ctx, &p.Common))
 	if err != nil {
 		return err
@@ -57,7 +60,7 @@ func (p *LogPoller) Run(ctx context.Context) error {
 	store.ReadSince = &r.metrics.readSince
 	log := deliveries.New(deliveries.Config{Read: api.LogPage, Store: store,
 		Recipients: p.Recipients, ReportAfter: p.ReportAfter,
-		Secrets: secrets, Published: r.metrics.delivered,
+		Secrets: secrets, LostSecrets: bus.LostSecrets(found.Streams[bus.MailDeliveries].Config), Published: r.metrics.delivered,
 		Dropped: func(n int, since time.Time) {
 			r.log.Warn().Int("recipients", n).Time("matched_since", since).Msg("the oldest recipients were forgotten: raise POLL_RECIPIENTS")
 		}})

@@ -42,6 +42,9 @@ func (p *MailConsumer) Run(ctx context.Context) error {
 		return err
 	}
 	defer r.close()
+	if secrets, err = r.recipientSecrets(ctx, secrets, 1); err != nil {
+		return err
+	}
 	limit := r.limit(ctx, &p.Common)
 	api, calls, err := connect(r, &p.Common, &p.MailAPI, p.Concurrency, limit)
 	if err != nil {
@@ -57,11 +60,7 @@ func (p *MailConsumer) Run(ctx context.Context) error {
 		return err
 	})
 	handler := &send.Handler{Upstream: api, Caller: caller, Size: p.BatchSize, Parallel: p.BatchParallel, MaxRecipients: p.MaxRecipients,
-		Open: bus.Objects{Conn: r.nc}.Open, Sent: store.Sent}
-	if len(secrets) > 0 {
-		handler.Secret = secrets[0]
-		r.log.Info().Str("secret", handler.Secret.ID()).Msg("recipients' keys are made with RECIPIENT_KEY")
-	}
+		Open: bus.Objects{Conn: r.nc}.Open, Secret: secrets[0], Sent: store.Sent}
 	settings := p.settings(r, store)
 	sends := consumer.New(settings, bus.NewPull(r.nc, found.Queues[bus.SendQueue.Name]), sendHold, consumer.Sends(handler.Handle, send.Ended))
 	accounts := consumer.New(settings, bus.NewPull(r.nc, found.Queues[bus.AccountQueue.Name]), accountHold,

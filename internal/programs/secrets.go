@@ -1,6 +1,7 @@
 package programs
 
 import (
+	"context"
 	"net/http"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"errand/internal/bus"
 	"errand/internal/keyfile"
 	"errand/pkg/clients"
 	"errand/pkg/messages"
@@ -17,17 +19,36 @@ import (
 
 // RecipientKey is the secret of the keys of recipients on mail.log.sent, the same for their writer and reader.
 type RecipientKey struct {
-	RecipientKey     string `env:"RECIPIENT_KEY" help:"Secret of at least 32 characters for the keys of recipients on mail.log.sent, the same for mail-consumer and log-poller; default: plain hashes. While it is replaced, two, separated by a comma or a line break: the new one first." group:"program"`
+	RecipientKey     string `env:"RECIPIENT_KEY" help:"Secret of at least 32 characters for the keys of recipients on mail.log.sent, the same for mail-consumer and log-poller; default: the one that errand provision made. While it is replaced, two, separated by a comma or a line break: the new one first." group:"program"`
 	RecipientKeyFile string `env:"RECIPIENT_KEY_FILE" placeholder:"FILE" help:"File with that secret, or two." group:"program"`
 }
 
-// Secrets returns the secrets, the one to make keys with first; none means plain hashes. Errors do not quote them.
+// Secrets returns the given secrets, the one to make keys with first; none means the one in NATS. Errors do not quote them.
 func (k *RecipientKey) Secrets() (all []*messages.RecipientSecret, err error) {
 	texts, err := secretList("RECIPIENT_KEY", k.RecipientKey, k.RecipientKeyFile, "addresses could be tried with guesses of it")
 	for _, text := range texts {
 		all = append(all, messages.NewRecipientSecret(text))
 	}
 	return all, err
+}
+
+// recipientSecrets returns up to n secrets of recipients' keys: those given, and the one in NATS where there are fewer. Errors:
+// bus.ErrNoSecret or a missing right, where none is given.
+func (r *runtime) recipientSecrets(ctx context.Context, given []*messages.RecipientSecret, n int) ([]*messages.RecipientSecret, error) {
+	from := "RECIPIENT_KEY"
+	if len(given) < n {
+		kept, err := bus.RecipientSecret(ctx, r.nc)
+		switch {
+		case len(given) == 0 && err != nil:
+			return nil, err
+		case len(given) == 0:
+			given, from = append(given, kept), "stream "+bus.Keys
+		case err == nil && kept.ID() != given[0].ID():
+			given = append(given, kept)
+		}
+	}
+	r.log.Info().Str("secret", given[0].ID()).Str("from", from).Msg("recipients' keys are made with a secret")
+	return given, nil
 }
 
 // CallbackSecrets are the secret that each return_url is made with, the same for its maker and its receiver.

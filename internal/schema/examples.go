@@ -172,6 +172,6 @@ func row(reply string, smtp messages.SMTP) messages.Body {
 
 func sent() messages.Body {
 	b := &messages.SentBody{Batch: 2, Count: 1, Begin: at(0), Until: at(35)}
-	b.SetKeys(nil, "shop@example.com", []string{"ann@example.com"})
+	b.SetKeys(messages.NewRecipientSecret(strings.Repeat("s", 64)), "shop@example.com", []string{"ann@example.com"})
 	return b
 }

@@ -245,7 +245,7 @@ const someone = "[^ \t\r\n,]"
 // streams are the names with which, before a dash and a number, no request id may begin.
 var streams = []string{
 	"MANDATE_REQUESTS", "MANDATE_EVENTS", "MANDATE_CALLBACKS", "MAIL_REQUESTS", "MAIL_EVENTS", "MAIL_DELIVERIES", "DEAD_LETTERS",
-	"RATE_LEASES", "AUDIT",
+	"RATE_LEASES", "AUDIT", "KEYS",
 }
 
 // reserved are the headers that a message must not set, in any case.

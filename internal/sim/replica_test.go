@@ -167,7 +167,7 @@ func (r *replica) mailConsumer(soft context.Context, n *node, size int) {
 	p := r.program(soft, n)
 	api, err := mail.New(mail.Config{URL: "http://127.0.0.1:1", Key: clients.NewSecret("key")}, p.options...)
 	must(err)
-	handler := &send.Handler{Upstream: api, Caller: p.caller, Size: size, Parallel: r.w.Parallel,
+	handler := &send.Handler{Upstream: api, Caller: p.caller, Size: size, Parallel: r.w.Parallel, Secret: messages.NewRecipientSecret("sim"),
 		Sent: func(ctx context.Context, b messages.SentBody) error {
 			return n.pass(ctx, fmt.Sprintf("record %s %d", b.RequestID, b.Batch), overNATS, time.Millisecond)
 		}}

@@ -38,7 +38,7 @@ func BenchmarkAHundredThousandRecipients(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			if KeyOf(address) != 0 {
+			if testSecret.KeyOf(address) != 0 {
 				n++
 			}
 		}

@@ -110,7 +110,7 @@ var bodyFields = []struct {
 	{&BatchBody{}, "batch first count | deadline not_before accepted reason http_status message after_unknown held_count"},
 	{&AccountReported{}, "account fingerprint |"},
 	{&DeliveryBody{}, "event_id entry smtp match |"},
-	{&SentBody{}, "batch first count begin until | from keys secret"},
+	{&SentBody{}, "batch first count begin until | secret"},
 	{&SendResolved{}, "outcome by evidence fingerprint |"},
 	{&EnrollResolved{}, "outcome by order_number evidence fingerprint |"},
 	{&SummaryBody{}, "recipients accepted delivered deferred bounced unknown queued final complete_through |"},

@@ -146,7 +146,7 @@ func TestARequestIDMustFit(t *testing.T) {
 func TestAnIDThatTheProgramsGiveIsNoRequestsOwn(t *testing.T) {
 	ids := []string{"unmatched"}
 	for _, stream := range []string{"MANDATE_REQUESTS", "MANDATE_EVENTS", "MAIL_REQUESTS", "MAIL_EVENTS", "MAIL_DELIVERIES", "DEAD_LETTERS",
-		"RATE_LEASES", "AUDIT"} {
+		"RATE_LEASES", "AUDIT", "KEYS"} {
 		ids = append(ids, stream+"-1", stream+"-18446744073709551615", stream+"-0", stream+"-007")
 	}
 	for _, id := range ids {

@@ -11,14 +11,12 @@ import (
 // address.
 type SentBody struct {
 	Common
-	Batch int    `json:"batch"` // from 1
-	First int    `json:"first"` // index of its first recipient in the request, from 0
-	Count int    `json:"count"`
-	From  Key    `json:"from,omitempty"` // of the sender; left out when the request names none
-	Begin Time   `json:"begin"`
-	Until Time   `json:"until"`          // the call is over by then
-	Keys  []byte `json:"keys,omitempty"` // AppendKey of each recipient, in order; left out when the batch is called again
-	// Secret is in place of From and Keys where the keys are made with a secret.
+	Batch int  `json:"batch"` // from 1
+	First int  `json:"first"` // index of its first recipient in the request, from 0
+	Count int  `json:"count"`
+	Begin Time `json:"begin"`
+	Until Time `json:"until"` // the call is over by then
+	// Secret holds the keys; left out when the batch is called again.
 	Secret *SecretKeys `json:"secret,omitempty"`
 }
 
@@ -28,31 +26,19 @@ type SecretKeys struct {
 	Keys []byte `json:"keys"` // AppendKey of the sender's, 0 if none is named, and of each recipient, in order
 }
 
-// SetKeys sets the keys of a sender, "" if none is named, and recipients: with a secret,
-// or without one if that is nil.
+// SetKeys sets the keys of a sender, "" if none is named, and recipients.
 func (b *SentBody) SetKeys(secret *RecipientSecret, from string, to []string) {
-	b.From, b.Keys, b.Secret = 0, nil, nil
-	keyOf, keys := KeyOf, make([]byte, 0, keySize*(1+len(to)))
-	if secret == nil {
-		b.From = KeyOf(from)
-	} else {
-		keyOf = secret.KeyOf
-		keys = AppendKey(keys, secret.KeyOf(from))
-	}
+	keys := AppendKey(make([]byte, 0, keySize*(1+len(to))), secret.KeyOf(from))
 	for _, address := range to {
-		keys = AppendKey(keys, keyOf(address))
+		keys = AppendKey(keys, secret.KeyOf(address))
 	}
-	if secret == nil {
-		b.Keys = keys
-	} else {
-		b.Secret = &SecretKeys{ID: secret.ID(), Keys: keys}
-	}
+	b.Secret = &SecretKeys{ID: secret.ID(), Keys: keys}
 }
 
 // Parties returns the keys of the sender, 0 if none is named, and of the recipients.
 func (b *SentBody) Parties() (from Key, to []Key) {
 	if b.Secret == nil {
-		return b.From, Keys(b.Keys)
+		return 0, nil
 	}
 	if keys := Keys(b.Secret.Keys); len(keys) > 0 {
 		return keys[0], keys[1:]

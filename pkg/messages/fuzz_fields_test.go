@@ -188,7 +188,7 @@ func FuzzEventBody(f *testing.F) {
 	for _, value := range hostile {
 		f.Add([]byte(value))
 		for _, field := range []string{"at", "deadline", "not_before", "attempt", "batch_size", "accepted", "max_frequency", "message", "reason",
-			"complete_through", "unknown", "invalid", "from", "keys", "until", "outcome", "was", "batches", "records"} {
+			"complete_through", "unknown", "invalid", "secret", "until", "outcome", "was", "batches", "records"} {
 			f.Add([]byte(`{"` + field + `":` + value + `}`))
 		}
 	}
@@ -224,7 +224,7 @@ func FuzzEventBody(f *testing.F) {
 	})
 }
 
-var reservedID = regexp.MustCompile(`^(MANDATE_REQUESTS|MANDATE_EVENTS|MAIL_REQUESTS|MAIL_EVENTS|MAIL_DELIVERIES|DEAD_LETTERS|RATE_LEASES|AUDIT)-[0-9]+$`)
+var reservedID = regexp.MustCompile(`^(MANDATE_REQUESTS|MANDATE_EVENTS|MAIL_REQUESTS|MAIL_EVENTS|MAIL_DELIVERIES|DEAD_LETTERS|RATE_LEASES|AUDIT|KEYS)-[0-9]+$`)
 
 // FuzzID checks what a request id must be to be a token of a subject.
 func FuzzID(f *testing.F) {

@@ -176,7 +176,7 @@ func FuzzParseRecipient(f *testing.F) {
 			t.Fatalf("%q: the domain's case counts", got)
 		}
 		for _, spelling := range []string{got, asciiUpper(got), got + ".", "<" + got + ">"} {
-			if KeyOf(spelling) != KeyOf(text) {
+			if testSecret.KeyOf(spelling) != testSecret.KeyOf(text) {
 				t.Fatalf("%q and %q have two keys", text, spelling)
 			}
 		}

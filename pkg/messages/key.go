@@ -6,27 +6,15 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"hash"
 	"strconv"
 	"strings"
+	"sync"
 )
 
-// Key represents an address where the address itself must not be stored: the first
-// 8 bytes of its SHA-256; 0 means no address. Anybody who has a list of addresses can
-// try them, except where a RecipientSecret made the key.
+// Key represents an address where the address itself must not be stored: 8 bytes that a
+// RecipientSecret makes of it; 0 means no address.
 type Key uint64
-
-// KeyOf returns the key of a mailbox, which may have a display name; 0 for "". It is the same
-// for all spellings of an address: in any case, the local part included, with quotes or
-// without where none are needed, with the domain in Unicode or in ASCII, with or without a
-// dot at its end. Two recipients of one request may have the same key.
-func KeyOf(mailbox string) Key {
-	if mailbox == "" {
-		return 0
-	}
-	var room [maxAddress]byte
-	sum := sha256.Sum256(AppendRecipient(room[:0], fold(bare(mailbox))))
-	return Key(binary.BigEndian.Uint64(sum[:]))
-}
 
 // fold is a bare address with the local part in lower case.
 func fold(address string) string {
@@ -86,17 +74,25 @@ func Keys(list []byte) []Key {
 }
 
 // RecipientSecret makes keys of addresses that nobody can try who does not have it: the
-// first 8 bytes of an HMAC-SHA-256 of the address in the spelling that KeyOf hashes.
+// first 8 bytes of an HMAC-SHA-256 of the address in one spelling.
 type RecipientSecret struct {
-	text []byte
-	id   string
+	id    string
+	works *sync.Pool // of *keying: to prepare one for the secret takes longer than a key
+}
+
+// keying makes one key at a time.
+type keying struct {
+	mac       hash.Hash
+	text, sum []byte
 }
 
 // NewRecipientSecret makes one of a text that is long and random.
 func NewRecipientSecret(text string) *RecipientSecret {
-	s := &RecipientSecret{text: []byte(text)}
-	sum := s.sum([]byte("id of this secret")) // no address: those have an @ and no space outside quotes
-	s.id = hex.EncodeToString(sum[:4])
+	key := []byte(text)
+	s := &RecipientSecret{works: &sync.Pool{New: func() any { return &keying{mac: hmac.New(sha256.New, key)} }}}
+	w := s.works.Get().(*keying)
+	w.text = append(w.text, "id of this secret"...) // not an address: those have an @ and no space outside quotes
+	s.id = hex.EncodeToString(w.hash()[:4])
 	return s
 }
 
@@ -106,18 +102,23 @@ func (s *RecipientSecret) ID() string { return s.id }
 // Format shows the id, for every verb.
 func (s RecipientSecret) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte("secret " + s.id)) }
 
-// KeyOf is the key of a mailbox, the same for all spellings of an address; 0 for "".
+// KeyOf returns the key of a mailbox, which may have a display name; 0 for "". It is the same
+// for all spellings of an address: in any case, the local part included, with quotes or
+// without where none are needed, with the domain in Unicode or in ASCII, with or without a
+// dot at its end. Two recipients of one request may have the same key.
 func (s *RecipientSecret) KeyOf(mailbox string) Key {
 	if mailbox == "" {
 		return 0
 	}
-	var room [maxAddress]byte
-	sum := s.sum(AppendRecipient(room[:0], fold(bare(mailbox))))
-	return Key(binary.BigEndian.Uint64(sum))
+	w := s.works.Get().(*keying)
+	defer s.works.Put(w)
+	w.text = AppendRecipient(w.text[:0], fold(bare(mailbox)))
+	return Key(binary.BigEndian.Uint64(w.hash()))
 }
 
-func (s *RecipientSecret) sum(text []byte) []byte {
-	mac := hmac.New(sha256.New, s.text)
-	_, _ = mac.Write(text) // a hash takes everything
-	return mac.Sum(nil)
+func (w *keying) hash() []byte {
+	w.mac.Reset()
+	_, _ = w.mac.Write(w.text) // a hash takes everything
+	w.sum = w.mac.Sum(w.sum[:0])
+	return w.sum
 }

@@ -222,7 +222,7 @@ func IsID(s string) bool {
 // streams are the names of errand's streams; none has a dash.
 var streams = []string{
 	"MANDATE_REQUESTS", "MANDATE_EVENTS", "MANDATE_CALLBACKS", "MAIL_REQUESTS", "MAIL_EVENTS", "MAIL_DELIVERIES", "DEAD_LETTERS",
-	"RATE_LEASES", "AUDIT",
+	"RATE_LEASES", "AUDIT", "KEYS",
 }
 
 func isReservedID(s string) bool {

@@ -203,7 +203,7 @@ func checkBackup(ctx context.Context, w *world) error {
 		return err
 	}
 	must(until(ctx, time.Minute, func(ctx context.Context) error { return toolbox(ctx, "nats account info") }))
-	must(toolbox(ctx, `for s in MANDATE_EVENTS MAIL_EVENTS MAIL_DELIVERIES DEAD_LETTERS AUDIT; do nats stream restore /backup/2*/$s; done`))
+	must(toolbox(ctx, `for s in MANDATE_EVENTS MAIL_EVENTS MAIL_DELIVERIES DEAD_LETTERS AUDIT KEYS; do nats stream restore /backup/2*/$s; done`))
 	w.provision(ctx) // which also starts the programs
 	must(w.waitSettled(ctx, 3*time.Minute))
 	// Their publishers repeat what they asked for before: nothing is run again. What is new is.

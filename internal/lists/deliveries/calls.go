@@ -16,7 +16,7 @@ type call struct {
 	batch      int          // from 1
 	first      int          // index of its first recipient in the request, from 0
 	from       messages.Key // 0: the request names no sender
-	secret     uint32       // hash of the id of what the keys are made with; 0 if with none
+	secret     uint32       // hash of the id of what the keys are made with; 0 if there are none
 	begin, end time.Time    // end is the call's deadline until its real end is known
 }
 

@@ -48,6 +48,7 @@ type Config struct {
 	Recipients  int           // maximum number of recipients to keep; 0 means no limit
 	ReportAfter time.Duration // when the summary of a request is final in any case
 	Secrets     Secrets
+	LostSecrets []string // ids of secrets whose keys match nothing
 
 	// Published, if set, is called for each event about a row that was stored.
 	Published func(messages.State, messages.Confidence)

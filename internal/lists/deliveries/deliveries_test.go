@@ -26,7 +26,7 @@ func TestAllSummariesAreDueAfterOneSweep(t *testing.T) {
 			id, to := fmt.Sprint("r", i), fmt.Sprintf("p%d@example.test", i)
 			s.consumer.put(messages.Log, messages.Sent, id+".1", &messages.SentBody{Common: messages.Common{RequestID: id, At: now()}, Batch: 1,
 				Count: 1,
-				Begin: now(), Until: now(), Keys: keysOf(to)})
+				Begin: now(), Until: now(), Secret: keysOf("", to)})
 			s.ends(id, messages.Accepted, 1, 1, 1)
 			s.row(to, 0, messages.Delivered)
 		}
@@ -127,16 +127,16 @@ func TestMemoryIsWhatIsSaid(t *testing.T) {
 			return history.Entry{Subject: e.Subject(), Body: data, Sequence: 1}
 		}
 		before := heap()
-		l := New(Config{ReportAfter: time.Hour})
+		l := New(Config{ReportAfter: time.Hour, Secrets: Secrets{oldSecret}})
 		for i := range c.requests {
 			id, at := fmt.Sprintf("MAIL_REQUESTS-%d", i), now()
 			common := messages.Common{RequestID: id, At: at}
-			var keys []byte
+			keys := messages.AppendKey(nil, 0)
 			for n := range c.recipients {
 				keys = messages.AppendKey(keys, messages.Key(uint64(i*c.recipients+n+1)*0x9e3779b97f4a7c15))
 			}
 			l.take(record(messages.Log, messages.Sent, id+".1", &messages.SentBody{Common: common, Batch: 1, Count: c.recipients, Begin: at,
-				Until: at, Keys: keys}))
+				Until: at, Secret: &messages.SecretKeys{ID: oldSecret.ID(), Keys: keys}}))
 			l.take(record(messages.Send, messages.Started, id, &messages.SendStarted{Common: common, Batches: 1, Recipients: c.recipients,
 				Fingerprint: vector + vector}))
 			l.take(record(messages.Send, messages.Accepted, id, &messages.SendOutcome{Common: common, Batches: 1, Recipients: c.recipients,

@@ -45,8 +45,8 @@ func TestRowsOfACorrectionAreAtItsPlaces(t *testing.T) {
 	for name, to := range map[string][]string{"others": {"b@example.test", "c@example.test", "d@example.test"}, "fewer": {"b@example.test"},
 		"more": {"a@example.test", "b@example.test", "c@example.test"}, "in another order": {"b@example.test", "a@example.test"},
 		"the same, of another sender": before, "as many others": {"c@example.test", "d@example.test"}} {
-		for keys, secrets := range map[string][2]*messages.RecipientSecret{"plain": {}, "with a secret": {oldSecret, oldSecret},
-			"with the first secret": {nil, newSecret}, "with another secret": {oldSecret, newSecret}} {
+		for keys, secrets := range map[string][2]*messages.RecipientSecret{"with a secret": {oldSecret, oldSecret},
+			"with another secret": {oldSecret, newSecret}} {
 			for _, live := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s, %s, live %t", name, keys, live), func(t *testing.T) {
 					inScenario(t, func(s *scenario) {

@@ -10,13 +10,13 @@ import (
 
 var start = time.Date(2026, 3, 1, 8, 0, 0, 0, time.UTC)
 
-func key(n int) messages.Key { return messages.KeyOf(fmt.Sprintf("p%d@example.test", n)) }
+func key(n int) messages.Key { return oldSecret.KeyOf(fmt.Sprintf("p%d@example.test", n)) }
 
 func one(k messages.Key) party { return party{k} }
 
 func ms(t time.Time) int64 { return t.UnixMilli() }
 
-func sender(n int) messages.Key { return messages.KeyOf(fmt.Sprintf("s%d@example.test", n)) }
+func sender(n int) messages.Key { return oldSecret.KeyOf(fmt.Sprintf("s%d@example.test", n)) }
 
 // A row matches a call by the time of its acceptance, or its own time, and by the sender.
 func TestARowMatchesTheCallThatItIsNear(t *testing.T) {

@@ -118,7 +118,7 @@ func (m *model) ambiguous(b *messages.DeliveryBody) {
 		for number := range 4 {
 			for n, c := range m.calls[messages.BatchID(id, number+1)] {
 				for i, to := range c.to {
-					if messages.KeyOf(to) != messages.KeyOf(r.to) && r.request != "" {
+					if oldSecret.KeyOf(to) != oldSecret.KeyOf(r.to) && r.request != "" {
 						continue
 					}
 					if calls++; n == 0 {
@@ -137,7 +137,7 @@ func (m *model) ambiguous(b *messages.DeliveryBody) {
 // sender reports whether a row has the sender of its call: the service may write another, for bounces.
 func (m *model) sender(r *realRow) bool {
 	return slices.ContainsFunc(m.calls[messages.BatchID(r.request, r.batch)], func(c *realCall) bool {
-		return c.reached.Equal(r.accepted) && (c.from == "" || messages.KeyOf(c.from) == messages.KeyOf(r.From))
+		return c.reached.Equal(r.accepted) && (c.from == "" || oldSecret.KeyOf(c.from) == oldSecret.KeyOf(r.From))
 	})
 }
 
@@ -169,7 +169,7 @@ func (m *model) exact(id string, b *messages.DeliveryBody) {
 	for _, c := range m.calls[messages.BatchID(id, b.Match.Batch)] {
 		i := n - c.first
 		if r.request == id && r.batch == b.Match.Batch && c.reached.Equal(r.accepted) && i >= 0 && i < len(c.to) &&
-			messages.KeyOf(c.to[i]) == messages.KeyOf(r.to) {
+			oldSecret.KeyOf(c.to[i]) == oldSecret.KeyOf(r.to) {
 			return
 		}
 	}
@@ -186,7 +186,7 @@ func (m *model) exact(id string, b *messages.DeliveryBody) {
 func (m *model) excused(batch string, r *realRow) bool {
 	off := time.Second + time.Duration(math.Abs(m.service.drift)*float64(time.Since(r.accepted)))
 	for _, c := range m.calls[batch] {
-		from, written := messages.KeyOf(c.from), messages.KeyOf(r.From)
+		from, written := oldSecret.KeyOf(c.from), oldSecret.KeyOf(r.From)
 		if r.accepted.After(c.begin.Add(-off)) && r.accepted.Before(c.ended.Add(off)) && (from == 0 || from == written) {
 			return true
 		}

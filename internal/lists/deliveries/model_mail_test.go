@@ -239,10 +239,10 @@ func (r *sending) reach(b *sendingBatch, c *realCall, at time.Time) {
 func (r *sending) record(b *sendingBatch, c *realCall) {
 	common := r.common()
 	common.Attempt = b.attempt
-	body := &messages.SentBody{Common: common, From: messages.KeyOf(r.from), Batch: b.number, First: b.first, Count: len(b.to),
+	body := &messages.SentBody{Common: common, Batch: b.number, First: b.first, Count: len(b.to),
 		Begin: messages.Time{Time: c.begin}, Until: messages.Time{Time: c.until}}
 	if !b.recorded {
-		body.SetKeys(nil, r.from, b.to)
+		body.SetKeys(oldSecret, r.from, b.to)
 	}
 	r.put(messages.Log, messages.Sent, messages.BatchID(r.id, b.number), body)
 }

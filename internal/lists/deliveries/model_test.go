@@ -301,7 +301,7 @@ func (m *model) lives(ctx context.Context) (watched time.Time) {
 
 // poll is the life of one process.
 func (m *model) poll(ctx context.Context, p *poller, limit int) {
-	log := New(Config{Read: m.service.page, Store: p, ReportAfter: 72 * time.Hour})
+	log := New(Config{Read: m.service.page, Store: p, ReportAfter: 72 * time.Hour, Secrets: Secrets{oldSecret}})
 	s := &sweep.Sweeper[mail.Entry]{List: log, Sink: log, Policy: retry.Policy{First: 200 * time.Millisecond, Max: 10 * time.Second,
 		Tries: 5}, Logger: zerolog.Nop(),
 		Settings: sweep.Settings{Name: "log", Interval: m.days.interval, Limit: limit, Overlap: 15 * time.Minute}}

@@ -90,7 +90,7 @@ func (l *Log) sent(id string, number int, body []byte) {
 	if messages.DecodeEvent(body, &b) != nil {
 		return
 	}
-	if l.unreadable = l.Secrets.check(id, b); l.unreadable != nil {
+	if l.unreadable = l.check(id, b); l.unreadable != nil {
 		return
 	}
 	from, to := b.Parties()

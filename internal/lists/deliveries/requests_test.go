@@ -183,8 +183,8 @@ func TestARecordNamesTheSenderAndTheRecipients(t *testing.T) {
 		for number, batch := range map[string]int{"r.2": 2, "r.0": 1, "r.x": 1} {
 			s.consumer.put(messages.Log, messages.Sent, number, &messages.SentBody{Common: messages.Common{RequestID: "r", At: now()},
 				Batch: batch, First: 2, Count: 2,
-				From: messages.KeyOf("s@example.test"), Begin: now(), Until: messages.Time{Time: time.Now().Add(time.Minute)},
-				Keys: keysOf("x@example.test", "Y <y@Example.test>")})
+				Begin: now(), Until: messages.Time{Time: time.Now().Add(time.Minute)},
+				Secret: keysOf("s@example.test", "x@example.test", "Y <y@Example.test>")})
 		}
 		for _, number := range []string{"r", "r.0", "r.x"} {
 			s.consumer.put(messages.Batch, messages.Uncertain, number,

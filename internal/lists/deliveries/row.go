@@ -120,15 +120,14 @@ func (r row) skew() int64 {
 	return maxSkew + max(0, r.seen-cmp.Or(r.accepted, r.created, r.seen))/driftTime
 }
 
-// party is the keys of an address that a record of a call may have: messages.KeyOf, then the secrets'; 0 where there are
-// fewer.
-type party [1 + maxSecrets]messages.Key
+// party is the keys of an address that a record of a call may have, one of each secret; 0 where there are fewer.
+type party [maxSecrets]messages.Key
 
 func (p party) is(k messages.Key) bool { return k != 0 && slices.Contains(p[:], k) }
 
 // rowOf reads a row seen now. offset is how far the upstream's clock is ahead; too large a one says nothing about times.
 func rowOf(e mail.Entry, now time.Time, offset time.Duration) row {
-	r := row{to: party{messages.KeyOf(e.To)}, from: party{messages.KeyOf(e.From)}, seen: now.UnixMilli()}
+	r := row{seen: now.UnixMilli()}
 	if wrong(offset) {
 		return r
 	}

@@ -169,7 +169,7 @@ func inScenario(t *testing.T, f func(s *scenario)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s := &scenario{T: t, consumer: &mailConsumer{}, interval: 5 * time.Second, began: time.Now()}
-		s.config = Config{ReportAfter: 72 * time.Hour}
+		s.config, s.secret = Config{ReportAfter: 72 * time.Hour, Secrets: Secrets{oldSecret}}, oldSecret
 		time.Sleep(time.Hour) // the poller watches before anything is sent
 		s.restart()
 		f(s)
@@ -234,10 +234,10 @@ func (s *scenario) run(d time.Duration) {
 func now() messages.Time { return messages.Time{Time: time.Now()} }
 
 // keysOf returns recipients in the format of the record of a call.
-func keysOf(to ...string) []byte {
+func keysOf(from string, to ...string) *messages.SecretKeys {
 	var b messages.SentBody
-	b.SetKeys(nil, "", to)
-	return b.Keys
+	b.SetKeys(oldSecret, from, to)
+	return b.Secret
 }
 
 // calls begins a call for a batch; it takes a second.
@@ -248,7 +248,7 @@ func (s *scenario) calls(id string, number, first int, to ...string) {
 
 func (s *scenario) callsFrom(from, id string, number, first int, to ...string) {
 	s.Helper()
-	b := &messages.SentBody{Common: messages.Common{RequestID: id, At: now()}, From: messages.KeyOf(from),
+	b := &messages.SentBody{Common: messages.Common{RequestID: id, At: now()},
 		Batch: number, First: first, Count: len(to), Begin: now(), Until: messages.Time{Time: time.Now().Add(35 * time.Second)}}
 	b.SetKeys(s.secret, from, to)
 	s.consumer.put(messages.Log, messages.Sent, messages.BatchID(id, number), b)

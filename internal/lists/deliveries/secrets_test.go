@@ -2,6 +2,7 @@ package deliveries
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -13,13 +14,12 @@ import (
 
 var oldSecret, newSecret = messages.NewRecipientSecret(strings.Repeat("old", 11)), messages.NewRecipientSecret(strings.Repeat("new", 11))
 
-// Rows are matched whatever the keys were made with, from before the first secret to the
-// last call under an old one, and a new poller learns the same from what was published.
+// Rows are matched whichever secret the keys were made with, and a new poller learns the same from what was published.
 func TestRowsFindTheirCallsWhileSecretsAreReplaced(t *testing.T) {
 	inScenario(t, func(s *scenario) {
-		for i, secret := range []*messages.RecipientSecret{nil, oldSecret, newSecret} {
-			s.secret, s.config.Secrets = secret, [][]*messages.RecipientSecret{nil, {oldSecret}, {newSecret, oldSecret}}[i]
-			id := []string{"plain", "old", "new"}[i]
+		for i, secret := range []*messages.RecipientSecret{oldSecret, newSecret} {
+			s.secret, s.config.Secrets = secret, []Secrets{{oldSecret}, {newSecret, oldSecret}}[i]
+			id := []string{"old", "new"}[i]
 			s.started(id, 1, 1)
 			s.callsFrom("Shop@example.test", id, 1, 0, "Ann@example.test")
 			s.ends(id, messages.Accepted, 1, 1, 1)
@@ -39,18 +39,18 @@ func TestRowsFindTheirCallsWhileSecretsAreReplaced(t *testing.T) {
 }
 
 // A poller that cannot read the records of calls publishes nothing, whatever comes after
-// them, and says whose secret it lacks. With the secret it publishes all.
+// them, and says whose secret it lacks. With the secret it publishes all; of calls whose secret is lost, without a match.
 func TestAPollerWithoutTheSecretPublishesNothing(t *testing.T) {
-	for name, known := range map[string][]*messages.RecipientSecret{"none": nil, "another": {newSecret}} {
-		t.Run(name, func(t *testing.T) {
+	for _, lost := range []bool{false, true} {
+		t.Run(fmt.Sprintf("lost %t", lost), func(t *testing.T) {
 			inScenario(t, func(s *scenario) {
-				s.config.Secrets = known
+				s.config.Secrets = Secrets{newSecret}
 				s.restart()
 				s.learn()
 				s.secret = oldSecret
 				s.sends("r", "x@example.test")
 				s.row("x@example.test", time.Second, messages.Delivered)
-				s.secret = nil
+				s.secret = newSecret
 				s.sends("later", "y@example.test")
 				for range 2 {
 					rows := rowsOf(nil, time.Now())
@@ -68,10 +68,13 @@ func TestAPollerWithoutTheSecretPublishesNothing(t *testing.T) {
 				if len(s.events) > 0 {
 					t.Errorf("%d events are published", len(s.events))
 				}
-				s.config.Secrets = append(known, oldSecret)
+				id := "r"
+				if s.config.Secrets = append(s.config.Secrets, oldSecret); lost {
+					s.config.Secrets, s.config.LostSecrets, id = s.config.Secrets[:1], []string{oldSecret.ID()}, messages.Unmatched
+				}
 				s.run(time.Minute)
-				if n := len(s.eventsOf(messages.Delivery, messages.Delivered, "r")); n != 1 {
-					t.Errorf("with the secret %d rows are its own, want 1", n)
+				if n := len(s.eventsOf(messages.Delivery, messages.Delivered, id)); n != 1 {
+					t.Errorf("then %d rows are published of %s, want 1", n, id)
 				}
 			})
 		})

@@ -36,8 +36,13 @@ func TestFindEraseShowAndTheIndexAgree(t *testing.T) {
 	store(t, p, "mandate.deduction.failed.upper", `{"order_number":"X1","transaction":{"order_number":"DED 7"}}`)
 	store(t, p, "mandate.callback.received.slashed", `{"query":"from=caller%40example.com"}`)
 	store(t, p, "mandate.enroll.requested", `{"request_id":"waits","order_number":"DD\u0020001"}`)
+	known := &bus.Secrets{Conn: p.Conn}
+	secret, err := bus.RecipientSecret(t.Context(), p.Conn)
+	if err != nil {
+		t.Fatal(err)
+	}
 	sent := messages.SentBody{Batch: 1, Count: 1}
-	sent.SetKeys(nil, "shop@example.com", []string{`"Ann" <Ann@example.com>`})
+	sent.SetKeys(secret, "shop@example.com", []string{`"Ann" <Ann@example.com>`})
 	body, err := messages.Event{Operation: messages.Log, State: messages.Sent, ID: messages.BatchID("news", 1), Body: &sent}.Encode()
 	if err != nil {
 		t.Fatal(err)
@@ -47,7 +52,7 @@ func TestFindEraseShowAndTheIndexAgree(t *testing.T) {
 	store(t, p, "mail.send.accepted.other", `{"recipients":1,"accepted":1}`)
 	store(t, p, "mail.delivery.delivered.other", `{"entry":{"from":"shop@example.com","to":"joann@example.com"}}`)
 
-	x, err := index.Open(index.Options{Dir: t.TempDir(), Discarded: act.Discarded, Log: zerolog.Nop()})
+	x, err := index.Open(index.Options{Dir: t.TempDir(), Secrets: known, Discarded: act.Discarded, Log: zerolog.Nop()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +86,7 @@ func TestFindEraseShowAndTheIndexAgree(t *testing.T) {
 		"longer":             {"longer"},
 	} {
 		r := inspect.Reader{Conn: p.Conn, JS: p.JS}
-		found, err := r.Find(t.Context(), word, nil, time.Time{})
+		found, err := r.Find(t.Context(), word, known, time.Time{})
 		if err != nil || found.Hidden != nil {
 			t.Fatal(word, err, found.Hidden)
 		}
@@ -92,7 +97,7 @@ func TestFindEraseShowAndTheIndexAgree(t *testing.T) {
 				t.Errorf("%s: show of %s says %+v, %v", word, f.RequestID, stories, err)
 			}
 		}
-		traces, err := act.TracesOf(t.Context(), r, word, nil, time.Now())
+		traces, err := act.TracesOf(t.Context(), r, word, known, time.Now())
 		if err != nil {
 			t.Fatal(word, err)
 		}

@@ -26,7 +26,7 @@ type Traces struct {
 
 // TracesOf looks for a word in everything that is stored, as Reader.Find does. Of a message to several people only the
 // rows of the address are the person's.
-func TracesOf(ctx context.Context, r inspect.Reader, word string, secrets []*messages.RecipientSecret, now time.Time) (
+func TracesOf(ctx context.Context, r inspect.Reader, word string, secrets *bus.Secrets, now time.Time) (
 	t Traces, err error,
 ) {
 	known, err := r.Find(ctx, word, secrets, time.Time{})

@@ -23,6 +23,7 @@ import (
 	"os"
 	"sync"
 
+	"errand/internal/bus"
 	"errand/internal/oncall/access"
 	"errand/internal/oncall/act"
 	"errand/internal/oncall/index"
@@ -56,11 +57,12 @@ func (p *Program) Run(ctx context.Context) error {
 		if err != nil {
 			return nil, errors.Join(err, listener.Close())
 		}
-		x, err := index.Open(index.Options{Dir: p.Dir, Secrets: secrets, Discarded: act.Discarded, Log: with.Logger})
+		known := &bus.Secrets{Conn: with.Conn, Given: secrets}
+		x, err := index.Open(index.Options{Dir: p.Dir, Secrets: known, Discarded: act.Discarded, Log: with.Logger})
 		if err != nil {
 			return nil, errors.Join(&programs.Invalid{Variable: "CONSOLE_DIR", Problem: err.Error()}, listener.Close())
 		}
-		s := newServer(with, x, guard, secrets)
+		s := newServer(with, x, guard, known)
 		with.Logger.Info().Str("addr", listener.Addr().String()).Msg("serving pages")
 		if link := guard.Link(listener.Addr().String()); link != "" {
 			fmt.Fprintln(os.Stderr, "to reveal and to act, open", link) // a secret, and so not in the log

@@ -12,13 +12,13 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"errand/internal/bus"
 	"errand/internal/oncall/access"
 	"errand/internal/oncall/index"
 	"errand/internal/oncall/inspect"
 	"errand/internal/programs"
 	"errand/internal/retry"
 	"errand/internal/style"
-	"errand/pkg/messages"
 )
 
 //go:embed pages
@@ -35,7 +35,7 @@ type Server struct {
 	index   *index.Index
 	guard   *access.Guard
 	sealer  sealer // of links to what was searched for
-	secrets []*messages.RecipientSecret
+	secrets *bus.Secrets
 	watch   *watch
 	runs    *runs
 	log     zerolog.Logger
@@ -43,7 +43,7 @@ type Server struct {
 	began   time.Time
 }
 
-func newServer(with programs.Connected, x *index.Index, guard *access.Guard, secrets []*messages.RecipientSecret) *Server {
+func newServer(with programs.Connected, x *index.Index, guard *access.Guard, secrets *bus.Secrets) *Server {
 	s := &Server{reader: inspect.Reader{Conn: with.Conn, JS: with.JetStream, Hide: hideNamed}, index: x, guard: guard,
 		sealer: newSealer(), secrets: secrets, runs: new(runs), log: with.Logger, via: "console " + with.Version, began: time.Now()}
 	s.watch = &watch{reader: s.reader, index: x}

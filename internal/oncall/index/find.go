@@ -88,22 +88,23 @@ func (x *Index) find(q *search, word string, into *Finding) error {
 	if !strings.Contains(word, "@") {
 		return nil
 	}
-	known := map[string]bool{}
-	for _, s := range x.secrets {
-		known[s.ID()] = true
-		if err := q.named(h.recipient(s.ID(), s.KeyOf(word)), messages.NamedRecipient); err != nil {
+	rows, err := q.tx.QueryContext(q.ctx, "SELECT id FROM secret ORDER BY id")
+	var ids []string
+	if err := each(rows, err, func() error {
+		ids = append(ids, "")
+		return rows.Scan(&ids[len(ids)-1])
+	}); err != nil {
+		return err
+	}
+	for _, id := range ids {
+		s := x.secrets.Of(q.ctx, id)
+		if s == nil {
+			into.Unread = append(into.Unread, id)
+		} else if err := q.named(h.recipient(id, s.KeyOf(word)), messages.NamedRecipient); err != nil {
 			return err
 		}
 	}
-	rows, err := q.tx.QueryContext(q.ctx, "SELECT id FROM secret ORDER BY id")
-	return each(rows, err, func() error {
-		var id string
-		err := rows.Scan(&id)
-		if !known[id] {
-			into.Unread = append(into.Unread, id)
-		}
-		return err
-	})
+	return nil
 }
 
 func (q *search) named(hash int64, as messages.NamedAs) error {

@@ -147,18 +147,14 @@ func (b *batch) name(hash int64, as messages.NamedAs, of *news) {
 
 func (x *Index) sent(b *batch, s messages.Subject, m *bus.Message) {
 	var body messages.SentBody
-	if s.State != messages.Sent || messages.DecodeEvent(m.Data, &body) != nil {
+	if s.State != messages.Sent || messages.DecodeEvent(m.Data, &body) != nil || body.Secret == nil {
 		return
 	}
-	secret := ""
-	if body.Secret != nil {
-		secret = body.Secret.ID
-		b.secrets[secret] = struct{}{}
-	}
+	b.secrets[body.Secret.ID] = struct{}{}
 	r := b.of(key{s.ID, messages.Send}, m)
 	_, to := body.Parties()
 	for _, k := range to {
-		b.name(x.hash.recipient(secret, k), messages.NamedRecipient, r)
+		b.name(x.hash.recipient(body.Secret.ID, k), messages.NamedRecipient, r)
 	}
 }
 

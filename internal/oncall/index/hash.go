@@ -62,19 +62,17 @@ func (h *hasher) of(purpose string, parts ...[]byte) int64 {
 	return int64(binary.BigEndian.Uint64(h.sum))
 }
 
-// name is the hash of a name; of an address it is the same as recipient returns for its key.
+// name is the hash of a name.
 func (h *hasher) name(n messages.Name) int64 {
 	if n.As == messages.NamedOrder {
 		return h.of("order:", []byte(n.Key))
 	}
-	sum := sha256.Sum256([]byte(n.Key))
-	return h.recipient("", messages.Key(binary.BigEndian.Uint64(sum[:])))
+	return h.of("address:", []byte(n.Key))
 }
 
-// recipient is the hash of an address of which only the key is known: one that a secret
-// made or, where its id is "", one without.
+// recipient is the hash of an address of which only the key is known, which a secret made.
 func (h *hasher) recipient(secret string, key messages.Key) int64 {
-	return h.of("address:"+secret+":", binary.BigEndian.AppendUint64(nil, uint64(key)))
+	return h.of("key:"+secret+":", binary.BigEndian.AppendUint64(nil, uint64(key)))
 }
 
 // check is what a file keeps in order to know whether it was made with the key.

@@ -31,8 +31,8 @@ import (
 type Options struct {
 	// Dir is a directory for the index alone, made if it is not there.
 	Dir string
-	// Secrets are mail-consumer's RECIPIENT_KEY: without them a message is not found by its recipients.
-	Secrets []*messages.RecipientSecret
+	// Secrets are what recipients' keys are made with: without them a message is not found by its recipients.
+	Secrets *bus.Secrets
 	// Discarded returns the request and the sequence of a dead letter that a person discarded by an act; the operation "" means none.
 	Discarded func(act bus.Message) (op messages.Operation, id string, letter uint64)
 	Log       zerolog.Logger
@@ -42,7 +42,7 @@ type Options struct {
 type Index struct {
 	dir       string
 	hash      *hasher // of the follower
-	secrets   []*messages.RecipientSecret
+	secrets   *bus.Secrets
 	log       zerolog.Logger
 	discarded func(bus.Message) (messages.Operation, string, uint64)
 	lock      *os.File

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 
+	"errand/internal/bus"
 	"errand/internal/sandbox/devkit/devtest"
 	"errand/pkg/messages"
 )
@@ -35,7 +36,7 @@ func provisioned(t *testing.T) installation {
 // open opens an index that is closed when the test ends.
 func (in installation) open(dir string) *Index {
 	in.t.Helper()
-	x, err := Open(Options{Dir: dir, Secrets: []*messages.RecipientSecret{in.secret}, Log: zerolog.Nop()})
+	x, err := Open(Options{Dir: dir, Secrets: &bus.Secrets{Conn: in.nc, Given: []*messages.RecipientSecret{in.secret}}, Log: zerolog.Nop()})
 	if err != nil {
 		in.t.Fatal(err)
 	}

@@ -154,7 +154,11 @@ func TestRequestsAreFoundByWhatTheyName(t *testing.T) {
 	in.store("mandate.enroll.succeeded.a", body{"order_number": "DD001", "enrollment": body{"payer_email": "Ann@BÜCHER.example"}})
 	in.store("mandate.enroll.uncertain.b", body{"order_number": "DD002", "evidence": []body{{"payer_email": "ann@bücher.example"}}})
 	in.store("dead.mandate.enroll.requested", body{"order_number": "DD003", "payer_email": "bob@example.com"}, bus.HeaderRequestID, "c")
-	for id, secret := range map[string]*messages.RecipientSecret{"keyed": in.secret, "plain": nil,
+	kept, err := bus.RecipientSecret(t.Context(), in.nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id, secret := range map[string]*messages.RecipientSecret{"keyed": in.secret, "plain": kept,
 		"other": messages.NewRecipientSecret("another secret")} {
 		sent := messages.SentBody{Batch: 1, Count: 2}
 		sent.SetKeys(secret, "us@example.com", []string{"Carol <Carol@example.com>", "dave@example.com"})

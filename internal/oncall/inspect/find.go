@@ -57,11 +57,12 @@ type search struct {
 	Reader
 	text    string
 	word    messages.Word
-	secrets []*messages.RecipientSecret
+	secrets *bus.Secrets
 
 	mu       sync.Mutex
 	found    Finding
 	requests map[requestKey]*Found
+	keys     map[string]messages.Key // of the text, by the id of the secret; 0 where it is not known
 }
 
 type requestKey struct {
@@ -72,12 +73,13 @@ type requestKey struct {
 // Find returns what has a word as its request id or names it as a whole value, in whatever spelling: an order number,
 // an address, the payer's id, name or telephone number. It reads all events since a time, all dead letters and the
 // queues. Recipients of messages are found by the keys that mail-consumer leaves.
-func (r Reader) Find(ctx context.Context, word string, secrets []*messages.RecipientSecret, since time.Time) (Finding, error) {
-	s := &search{Reader: r, text: word, word: messages.NewWord(word), secrets: secrets, requests: map[requestKey]*Found{}}
+func (r Reader) Find(ctx context.Context, word string, secrets *bus.Secrets, since time.Time) (Finding, error) {
+	s := &search{Reader: r, text: word, word: messages.NewWord(word), secrets: secrets, requests: map[requestKey]*Found{},
+		keys: map[string]messages.Key{}}
 	var scans []func() error
 	for _, stream := range []string{bus.MandateEvents, bus.MandateCallbacks, bus.MailEvents, bus.MailDeliveries, bus.DeadLetters} {
 		scans = append(scans, func() error {
-			err := bus.Scan{Stream: stream, Filter: ">", Since: since}.Each(ctx, r.Conn, s.visit)
+			err := bus.Scan{Stream: stream, Filter: ">", Since: since}.Each(ctx, r.Conn, func(m bus.Message) bool { return s.visit(ctx, m) })
 			if hidden(err) {
 				s.mu.Lock()
 				s.found.Hidden = errors.Join(s.found.Hidden, err)
@@ -142,10 +144,10 @@ func (s *search) add(op messages.Operation, id, as string) *Found {
 	return f
 }
 
-func (s *search) visit(m bus.Message) bool {
+func (s *search) visit(ctx context.Context, m bus.Message) bool {
 	subject := messages.ParseSubject(m.Subject)
 	if subject.Operation == messages.Log {
-		s.sent(subject, m.Data)
+		s.sent(ctx, subject, m.Data)
 		return true
 	}
 	var as []messages.NamedAs
@@ -197,24 +199,26 @@ func (f *Found) named(subject messages.Subject, m bus.Message, as []messages.Nam
 }
 
 // sent looks for an address in the record of a call.
-func (s *search) sent(subject messages.Subject, data []byte) {
+func (s *search) sent(ctx context.Context, subject messages.Subject, data []byte) {
 	var sent messages.SentBody
-	if subject.State != messages.Sent || !strings.Contains(s.text, "@") || messages.DecodeEvent(data, &sent) != nil {
+	if subject.State != messages.Sent || !strings.Contains(s.text, "@") || messages.DecodeEvent(data, &sent) != nil || sent.Secret == nil {
 		return
 	}
-	want := messages.KeyOf(s.text)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if sent.Secret != nil {
-		i := slices.IndexFunc(s.secrets, func(secret *messages.RecipientSecret) bool { return secret.ID() == sent.Secret.ID })
-		if i < 0 {
-			if s.found.Unread == nil {
-				s.found.Unread = map[string]int{}
-			}
-			s.found.Unread[sent.Secret.ID]++
-			return
+	want, asked := s.keys[sent.Secret.ID]
+	if !asked {
+		if secret := s.secrets.Of(ctx, sent.Secret.ID); secret != nil {
+			want = secret.KeyOf(s.text)
 		}
-		want = s.secrets[i].KeyOf(s.text)
+		s.keys[sent.Secret.ID] = want
+	}
+	if want == 0 {
+		if s.found.Unread == nil {
+			s.found.Unread = map[string]int{}
+		}
+		s.found.Unread[sent.Secret.ID]++
+		return
 	}
 	if _, to := sent.Parties(); slices.Contains(to, want) {
 		s.add(messages.Send, subject.ID, string(messages.NamedRecipient)).Messages++

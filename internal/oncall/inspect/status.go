@@ -95,7 +95,7 @@ func (r Reader) Status(ctx context.Context, now time.Time) (Status, error) {
 		questions = append(questions, func() (err error) { s.Queues[i], err = r.Queue(ctx, op, now); return err })
 	}
 	configs := slices.DeleteFunc(bus.Streams(bus.Limits{}), func(c jetstream.StreamConfig) bool {
-		return c.Discard == jetstream.DiscardOld // it drops, and is full as a rule
+		return c.Discard == jetstream.DiscardOld || c.Name == bus.Keys // full as a rule
 	})
 	s.Streams = make([]Stream, len(configs))
 	for i, c := range configs {

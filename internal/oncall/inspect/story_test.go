@@ -153,7 +153,11 @@ func TestRequestsAreFoundByOrderNumberAndAddress(t *testing.T) {
 	}
 	in.store("mandate.enroll.requested", body{"request_id": "waits", "order_number": "DD001", "payer_email": "ann@example.com"})
 	secret := messages.NewRecipientSecret(strings.Repeat("s", 32))
-	for id, with := range map[string]*messages.RecipientSecret{"plain": nil, "keyed": secret} {
+	kept, err := bus.RecipientSecret(t.Context(), in.Conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id, with := range map[string]*messages.RecipientSecret{"plain": kept, "keyed": secret} {
 		sent := messages.SentBody{Common: messages.Common{RequestID: id}, Batch: 2, Count: 2}
 		sent.SetKeys(with, "shop@example.com", []string{"bob@example.com", "Ann@EXAMPLE.com"})
 		in.store("mail.log.sent."+id+".2", sent)
@@ -170,7 +174,7 @@ func TestRequestsAreFoundByOrderNumberAndAddress(t *testing.T) {
 	in.store("mail.delivery.delivered.unmatched", to("joann@example.com"))
 	find := func(word string, secrets ...*messages.RecipientSecret) (names []string, all Finding) {
 		in.t.Helper()
-		found, err := in.Find(t.Context(), word, secrets, time.Time{})
+		found, err := in.Find(t.Context(), word, &bus.Secrets{Conn: in.Conn, Given: secrets}, time.Time{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -37,7 +37,7 @@ type Handler struct {
 	Parallel      int // batches of one request under way at once
 	MaxRecipients int // of one request; 0 for any number
 
-	// Secret makes the keys of addresses in records; nil makes plain hashes.
+	// Secret makes the keys of addresses in records.
 	Secret *messages.RecipientSecret
 	// Open opens the object that holds a recipient list. fs.ErrNotExist means that there
 	// is no such object with that digest. It returns the object's size, too.
@@ -222,11 +222,7 @@ func (m *message) send(ctx context.Context, d attempt.Delivery, over *attempt.Le
 
 // record is what finds the rows of a batch's call in the sending log, without the keys of its recipients.
 func (m *message) record(b batch, attempt int, begin, until time.Time) messages.SentBody {
-	record := messages.SentBody{Common: messages.Common{RequestID: m.request.History.ID, At: messages.Time{Time: time.Now()},
+	return messages.SentBody{Common: messages.Common{RequestID: m.request.History.ID, At: messages.Time{Time: time.Now()},
 		Attempt: attempt},
 		Batch: b.number, First: b.first, Count: len(b.to), Begin: messages.Time{Time: begin}, Until: messages.Time{Time: until}}
-	if m.Secret == nil {
-		record.From = messages.KeyOf(m.from)
-	}
-	return record
 }

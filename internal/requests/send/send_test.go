@@ -122,7 +122,8 @@ func handler(t testing.TB, u http.RoundTripper) *Handler {
 	}
 	return &Handler{Upstream: api,
 		Caller: &attempt.Caller{Policy: retry.Policy{Tries: 1}, Timeout: time.Minute, Slots: admission.NewSlots(8)},
-		Size:   1000, Parallel: 4, MaxRecipients: 5_000_000, Sent: func(context.Context, messages.SentBody) error { return nil }}
+		Size:   1000, Parallel: 4, MaxRecipients: 5_000_000, Secret: messages.NewRecipientSecret("secret"),
+		Sent: func(context.Context, messages.SentBody) error { return nil }}
 }
 
 func many(n int) []string {
@@ -225,8 +226,8 @@ func TestARecordFindsItsRecipientsInAnyCase(t *testing.T) {
 		t.Fatalf("%d records", len(records))
 	}
 	from, keys := records[0].Parties()
-	wantKeys := []messages.Key{messages.KeyOf(to[1]), messages.KeyOf(to[1]), messages.KeyOf(to[2])}
-	if from != messages.KeyOf("shop@example.test") || !slices.Equal(keys, wantKeys) {
+	wantKeys := []messages.Key{h.Secret.KeyOf(to[1]), h.Secret.KeyOf(to[1]), h.Secret.KeyOf(to[2])}
+	if from != h.Secret.KeyOf("shop@example.test") || !slices.Equal(keys, wantKeys) {
 		t.Errorf("the keys are %v and %v, want %v", from, keys, wantKeys)
 	}
 	if u.to[to[0]] != 1 || u.to[to[1]] != 1 {

@@ -1,0 +1,185 @@
+package bus
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"errand/internal/retry"
+	"errand/pkg/messages"
+)
+
+// recipientsSubject holds the secret of recipients' keys, in the form of a RECIPIENT_KEY. It is stored once and never replaced.
+const recipientsSubject = "keys.recipients"
+
+// Where the streams with keys of recipients note the id of the secret in KEYS, and the ids of those that were in it and are lost.
+const (
+	secretNote = "errand.recipient-keys"
+	lostNote   = "errand.recipient-keys-lost"
+)
+
+// ErrNoSecret says that the stream KEYS is not there, or has no secret.
+var ErrNoSecret = errors.New("NATS has no secret of recipients' keys (stream KEYS): run `errand provision --missing` first")
+
+// RecipientSecret reads the secret of recipients' keys. Errors: ErrNoSecret, or that of an answer that did not come in time.
+func RecipientSecret(ctx context.Context, nc *nats.Conn) (s *messages.RecipientSecret, err error) {
+	err = persist(ctx, nc, retry.Election, func(ctx context.Context) error {
+		s, err = recipientSecret(ctx, nc)
+		return err
+	})
+	return s, Explain(nc, err)
+}
+
+func recipientSecret(ctx context.Context, nc *nats.Conn) (*messages.RecipientSecret, error) {
+	got, err := fromLeader(ctx, nc, Keys, lastOf(recipientsSubject)) // a replica that lags behind does not have it
+	switch {
+	case codeOf(err) == jetstream.JSErrCodeStreamNotFound, err == nil && got == nil:
+		return nil, ErrNoSecret
+	case err != nil:
+		return nil, err
+	}
+	return messages.NewRecipientSecret(string(got.Data)), nil
+}
+
+// Secrets are those that recipients' keys may be made with, for people's questions: those of RECIPIENT_KEY, and the one in KEYS, which
+// is read when a key of it is met. A nil one knows none.
+type Secrets struct {
+	Conn  *nats.Conn
+	Given []*messages.RecipientSecret
+
+	mu   sync.Mutex
+	kept *messages.RecipientSecret
+}
+
+// Of returns the secret of an id; nil if this user does not know it.
+func (s *Secrets) Of(ctx context.Context, id string) *messages.RecipientSecret {
+	if s == nil {
+		return nil
+	}
+	for _, given := range s.Given {
+		if given.ID() == id {
+			return given
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.kept == nil && s.Conn != nil {
+		s.kept, _ = recipientSecret(ctx, s.Conn) // who may not read it is told what was not searched
+	}
+	if s.kept == nil || s.kept.ID() != id {
+		return nil
+	}
+	return s.kept
+}
+
+// LostSecrets are the ids of secrets that were in KEYS and are lost: nothing matches their keys.
+func LostSecrets(deliveries jetstream.StreamConfig) []string {
+	return strings.Fields(deliveries.Metadata[lostNote])
+}
+
+// planSecret plans the secret of recipients' keys, and the notes of it where keys are stored. A secret that was noted and is gone is not
+// replaced silently.
+func planSecret(ctx context.Context, js jetstream.JetStream, have installed) (plan []Change, err error) {
+	var secret *messages.RecipientSecret
+	if have.streams[Keys] != nil {
+		err = persist(ctx, js.Conn(), retry.Election, func(ctx context.Context) error {
+			secret, err = recipientSecret(ctx, js.Conn())
+			return err
+		})
+		if err != nil && !errors.Is(err, ErrNoSecret) {
+			return nil, err
+		}
+	}
+	id, noted, lost := "", true, ""
+	if secret != nil {
+		id = secret.ID()
+	}
+	for _, stream := range keyed {
+		note := ""
+		if s := have.streams[stream]; s != nil {
+			note = s.Config.Metadata[secretNote]
+		}
+		noted = noted && note == id
+		if note != id && note != "" {
+			lost = note
+		}
+	}
+	if secret != nil && noted {
+		return nil, nil
+	}
+	c := Change{Kind: "secret", Name: "of recipients' keys", Create: true, Destructive: lost != "",
+		apply: patient(js, func(ctx context.Context) error { return makeSecret(ctx, js) })}
+	if secret != nil {
+		c.Kind, c.Name = "note", "of the secret of recipients' keys"
+	}
+	if lost != "" {
+		c.Why = fmt.Sprintf("the secret %s is no longer in the stream %s: the keys of recipients that are stored were made with it. "+
+			"Restore %s from a backup; with --force another secret takes its place: what is stored is then not found by its recipients, "+
+			"and rows of mail that was sent before match no request. Restart mail-consumer and log-poller then", lost, Keys, Keys)
+	}
+	return []Change{c}, nil
+}
+
+// keyed are the streams that keep what depends on the secret; each notes which it is.
+var keyed = []string{MailEvents, MailDeliveries}
+
+// makeSecret stores a secret if there is none, and notes which one there is. Of several at once the first one's stays.
+func makeSecret(ctx context.Context, js jetstream.JetStream) error {
+	nc := js.Conn()
+	secret, err := recipientSecret(ctx, nc)
+	if errors.Is(err, ErrNoSecret) {
+		if err = publishSecret(ctx, nc); err == nil {
+			secret, err = recipientSecret(ctx, nc)
+		}
+	}
+	for i := 0; i < len(keyed) && err == nil; i++ {
+		err = noteSecret(ctx, js, keyed[i], secret.ID())
+	}
+	return err
+}
+
+func publishSecret(ctx context.Context, nc *nats.Conn) error {
+	text := make([]byte, 32)
+	_, _ = rand.Read(text) // never fails
+	m := &nats.Msg{Subject: recipientsSubject, Data: hex.AppendEncode(nil, text), Header: nats.Header{}}
+	Fence(m.Header, m.Subject, 0)
+	ctx, cancel := context.WithTimeout(ctx, retry.Answer)
+	defer cancel()
+	answer, err := nc.RequestMsgWithContext(ctx, m)
+	if err == nil {
+		_, err = readAck(answer, Keys)
+	}
+	if isConflict(err) {
+		return nil
+	}
+	return err
+}
+
+func noteSecret(ctx context.Context, js jetstream.JetStream, stream, id string) error {
+	s, err := js.Stream(ctx, stream)
+	if err != nil {
+		return err
+	}
+	config := s.CachedInfo().Config
+	was := config.Metadata[secretNote]
+	if was == id {
+		return nil
+	}
+	if config.Metadata == nil {
+		config.Metadata = map[string]string{}
+	}
+	if lost := LostSecrets(config); was != "" && !slices.Contains(lost, was) {
+		config.Metadata[lostNote] = strings.Join(append(lost, was), " ")
+	}
+	config.Metadata[secretNote] = id
+	_, err = js.UpdateStream(ctx, config)
+	return err
+}
