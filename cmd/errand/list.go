@@ -51,7 +51,7 @@ func (l *list) Run(ctx context.Context, c console) error {
 		}
 		q.States = append(q.States, state)
 	}
-	if l.ByReason {
+	if q.Counted = l.ByReason; l.ByReason {
 		q.Limit = 0
 	}
 	return l.read(ctx, "list", c, func(b broker, now time.Time) (listing, error) {

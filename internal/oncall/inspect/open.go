@@ -214,8 +214,8 @@ func (r Reader) openOf(q Queue, w request, last bus.Message, there bool) Open {
 	return o
 }
 
-// searched is how many messages of a queue are read at most from either end of it in a search for a request: some two seconds' worth.
-const searched = 20_000
+// searched is how many messages of a queue are read at most from either end of it in a search for a request: half a second's worth.
+const searched = 8000
 
 // SkippedError means that a queue was too long to be searched as a whole.
 type SkippedError struct {
