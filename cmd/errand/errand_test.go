@@ -283,7 +283,7 @@ func TestASizeIsANumberOfBytesWithAUnit(t *testing.T) {
 func TestStreamsMayHaveSizesOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	n := devtest.Server(t)
-	out := errand(t, "", "provision", "--nats-url", n.URL, "--max-bytes", "64M,MANDATE_EVENTS=1G,DEAD_LETTERS=none")
+	out := errand(t, "", "provision", "--nats-url", n.URL, "--max-bytes", "64M,MANDATE_EVENTS=1G", "--max-bytes", "DEAD_LETTERS=none")
 	for _, want := range []string{"+ stream MAIL_EVENTS", "    MaxBytes: 67108864", "    MaxBytes: 1073741824", "    MaxBytes: -1"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("it shows %q, want %q in it", out, want)
@@ -293,6 +293,7 @@ func TestStreamsMayHaveSizesOfTheirOwn(t *testing.T) {
 		"OBJ_lists=1G": "must name a stream of errand", "MAIL_EVENTS=": "must be 1M or more", "1G,": "must be 1M or more"} {
 		failing(t, want, "provision", "--max-bytes", text)
 	}
+	failing(t, "must not have two sizes", "provision", "--max-bytes", "1G", "--max-bytes", "2G")
 }
 
 // Every command says that the address is wrong before it does anything, as the programs do.

@@ -212,7 +212,9 @@ type sizes struct {
 
 // UnmarshalText reads sizes separated by commas, STREAM=SIZE for one stream.
 func (s *sizes) UnmarshalText(text []byte) error {
-	*s = sizes{of: bus.MaxBytes{}}
+	if s.of == nil { // a flag that is given twice adds to what it said first
+		s.of = bus.MaxBytes{}
+	}
 	for part := range strings.SplitSeq(string(text), ",") {
 		stream, number, named := strings.Cut(part, "=")
 		if !named {
