@@ -96,7 +96,7 @@ func start(t testing.TB, bubble bool) *World {
 	w.Mandate.Faults, w.Mail.Faults = Faults{w, "enroll", 1, ""}, Faults{w, "send", 1, ""}
 
 	line := &pipe{conns: make(chan net.Conn), done: make(chan struct{})}
-	web := &http.Server{Handler: w.box}
+	web := &http.Server{Handler: w.box, ReadHeaderTimeout: 10 * time.Second}
 	transport := &http.Transport{DialContext: line.dial, MaxIdleConnsPerHost: 64, IdleConnTimeout: 4 * time.Second}
 	var serving, running sync.WaitGroup
 	serving.Go(func() { _ = web.Serve(line) })
@@ -247,7 +247,7 @@ func (w *World) Advance(d time.Duration) {
 	if !w.bubble {
 		w.t.Fatal("errandtest: Advance needs InBubble")
 	}
-	time.Sleep(d)
+	<-time.After(d)
 	synctest.Wait()
 }
 
