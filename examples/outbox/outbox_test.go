@@ -108,7 +108,8 @@ func add(t *testing.T, db *pgx.Conn, address string, commit bool) {
 	t.Helper()
 	tx, err := db.Begin(t.Context())
 	must(t, err)
-	must(t, Add(t.Context(), tx, messages.SendRequest{RequestID: id(address), To: messages.Recipients(address), Subject: "Hello", Content: "…"}))
+	must(t, Add(t.Context(), tx,
+		messages.SendRequest{RequestID: id(address), To: messages.Recipients(address), Subject: "Hello", Content: "…"}))
 	if commit {
 		must(t, tx.Commit(t.Context()))
 	} else {
