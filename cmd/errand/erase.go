@@ -34,8 +34,8 @@ as events are kept, and so does a record of who erased it and why.
 
 It needs the user eraser of deploy/nats/emergency; no other user may remove anything. A request without an outcome
 is refused: cancel it first. Copies of readers, backups, recipient lists in the object store and the services
-themselves are not reached. If mail-consumer has a RECIPIENT_KEY, pass the same here, or recipients are not found by
-their address.
+themselves are not reached. If mail-consumer has a RECIPIENT_KEY, pass the same here, or recipients of what it sent
+since are not found by their address.
 
 --of reads everything that is kept, which takes about a minute for a million requests. It refuses a request that is
 of other people, too: a message to several, or one of another person; name its id to erase all of it.
