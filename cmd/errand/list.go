@@ -14,8 +14,9 @@ import (
 type list struct {
 	output
 	selection
-	State    []string `placeholder:"STATE" help:"In these states: queued, started, deferred, reopened, or a final one."`
-	ByReason bool     `help:"Count by operation, state and reason instead."`
+	State     []string `placeholder:"STATE" help:"In these states: queued, started, deferred, reopened, or a final one."`
+	Scheduled bool     `help:"Scheduled for later: deferred, until their not_before."`
+	ByReason  bool     `help:"Count by operation, state and reason instead."`
 }
 
 // selection chooses the requests that a command is about.
@@ -36,6 +37,7 @@ Examples:
     errand list --state failed,uncertain --since 24h
     errand list --state failed --since 1h --by-reason
     errand list --op send --reason refused --since 3d --limit 0 -o name
+    errand list --scheduled
     errand list --state deferred -o jsonl | jq -r .request_id`
 }
 
@@ -50,6 +52,9 @@ func (l *list) Run(ctx context.Context, c console) error {
 			return invalid("--state", "must be one of %s, got %q", joined(known), name)
 		}
 		q.States = append(q.States, state)
+	}
+	if l.Scheduled {
+		q.States, q.Reasons = []messages.State{messages.Deferred}, []messages.Reason{messages.ReasonScheduled}
 	}
 	if q.Counted = l.ByReason; l.ByReason {
 		q.Limit = 0

@@ -230,8 +230,10 @@ func (s *sizes) UnmarshalText(text []byte) error {
 			return fmt.Errorf("must not have two sizes for the same streams, got %q", text)
 		case stream == "":
 			s.each = int64(n)
-		case !slices.ContainsFunc(bus.Streams(bus.Limits{}), func(c jetstream.StreamConfig) bool { return c.Name == stream }):
-			return fmt.Errorf("must name a stream of errand, got %q", stream)
+		case !slices.ContainsFunc(bus.Streams(bus.Limits{}), func(c jetstream.StreamConfig) bool {
+			return c.Name == stream && !c.AllowMsgSchedules
+		}):
+			return fmt.Errorf("must name a stream of errand that may be limited, got %q", stream)
 		default:
 			s.of[stream] = int64(n)
 		}

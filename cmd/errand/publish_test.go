@@ -185,7 +185,7 @@ func TestMistypedNamesAreRecognized(t *testing.T) {
 			t.Errorf("%q: got %q, want %q", name, got, want)
 		}
 	}
-	if len(fields) != 27 {
+	if len(fields) != 28 {
 		t.Errorf("an enrollment has %d fields: %q", len(fields), fields)
 	}
 	for subject, want := range map[string]string{"mail.sent.requested": "did you mean mail.send.requested?",

@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -59,7 +60,7 @@ func letter(r *Request, why DeadLetter) *nats.Msg {
 			d.Header[name] = []string{messages.Cut(value)}
 		}
 	}
-	set("Errand-Msg-Id", r.Header.Get(nats.MsgIdHdr))
+	set(headerMsgID, cmp.Or(r.Header.Get(nats.MsgIdHdr), r.Header.Get(headerMsgID)))
 	set(HeaderReason, string(why.Reason))
 	set(HeaderMessage, why.Message)
 	set(HeaderRequestID, why.RequestID)

@@ -140,7 +140,7 @@ func WithoutHistory(plan []Change) (names []string) {
 }
 
 // small are the streams whose limits say nothing of others.
-var small = []string{MandateCallbacks, RateLeases, Audit, Keys}
+var small = []string{MandateCallbacks, RateLeases, Audit, Keys, MandateScheduled, MailScheduled}
 
 // limits are what new streams get: as many replicas as any stream has, as many bytes as the largest, and the events' age.
 func (i installed) limits() (l Limits) {
@@ -193,7 +193,7 @@ func (l Limits) keep(have, want jetstream.StreamConfig) jetstream.StreamConfig {
 	if l.Replicas == 0 {
 		want.Replicas = have.Replicas
 	}
-	if l.maxBytes(want.Name) == 0 {
+	if l.maxBytes(want.Name) == 0 && !want.AllowMsgSchedules {
 		want.MaxBytes = have.MaxBytes
 	}
 	if want.Name == Audit { // no flag chooses its age
@@ -310,7 +310,7 @@ func destructive(have, want jetstream.StreamConfig) bool {
 // The settings that errand decides; the operator decides all others.
 var (
 	streamFields = []string{"Subjects", "Retention", "Storage", "Replicas", "Discard", "MaxAge", "MaxBytes", "MaxMsgSize", "Duplicates",
-		"DenyDelete", "DenyPurge", "AllowDirect", "AllowAtomicPublish", "AllowRollup", "Description"}
+		"DenyDelete", "DenyPurge", "AllowDirect", "AllowAtomicPublish", "AllowRollup", "AllowMsgSchedules", "Description"}
 	consumerFields = []string{"FilterSubject", "AckPolicy", "AckWait", "MaxDeliver", "MaxAckPending", "Metadata", "Description"}
 )
 

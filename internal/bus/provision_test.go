@@ -102,7 +102,8 @@ func TestLimitsThatAreLeftOutStayWhatTheyAre(t *testing.T) {
 		t.Errorf("nothing chosen: %q", plan)
 	}
 	want := []string{"~ consumer mandate-enroll\n    AckWait: 45s -> 1m0s", "~ consumer mandate-transactions\n    AckWait: 45s -> 1m0s",
-		"~ consumer mail-send\n    AckWait: 45s -> 1m0s", "~ consumer mail-account\n    AckWait: 45s -> 1m0s"}
+		"~ consumer mail-send\n    AckWait: 45s -> 1m0s", "~ consumer mail-account\n    AckWait: 45s -> 1m0s",
+		"~ consumer mandate-scheduled\n    AckWait: 45s -> 1m0s", "~ consumer mail-scheduled\n    AckWait: 45s -> 1m0s"}
 	if diff := gocmp.Diff(want, planned(t, js, bus.Limits{AckWait: time.Minute})); diff != "" {
 		t.Errorf("one chosen (-want +got):\n%s", diff)
 	}
@@ -182,15 +183,16 @@ func TestDeadLettersAreKeptAsLongAsTheEvents(t *testing.T) {
 	}
 }
 
-// No stream has anything that would let one of its writers wipe or forge. What is stored of
+// No stream that others than the programs write to has anything that would let one of its writers wipe or forge. What is stored of
 // a person can be erased by subject, everywhere; what people did cannot.
-func TestNoStreamHasSchedulesTTLsOrRollupAndEachCanBePurged(t *testing.T) {
+func TestOnlyStreamsOfScheduledRequestsHaveSchedulesAndEachCanBePurged(t *testing.T) {
 	_, nc := devtest.Provisioned(t)
 	for _, stream := range bus.Streams(bus.Limits{MaxPayload: nc.MaxPayload()}) {
 		_, s := streamOf(t, nc, stream.Name)
 		c := s.CachedInfo().Config
-		if c.AllowMsgSchedules || c.AllowMsgTTL || c.AllowRollup || c.AllowMsgCounter {
-			t.Errorf("%s: schedules %v, TTLs %v, rollup %v, counters %v; want none", c.Name,
+		scheduled := c.Name == bus.MandateScheduled || c.Name == bus.MailScheduled
+		if c.AllowMsgSchedules != scheduled || c.AllowMsgTTL || c.AllowRollup != scheduled || c.AllowMsgCounter {
+			t.Errorf("%s: schedules %v, TTLs %v, rollup %v, counters %v", c.Name,
 				c.AllowMsgSchedules, c.AllowMsgTTL, c.AllowRollup, c.AllowMsgCounter)
 		}
 		forever := c.Name == bus.Audit || c.Name == bus.Keys
@@ -263,7 +265,7 @@ func TestALimitBelowWhatIsThereMustBeForced(t *testing.T) {
 
 // The servers reserve what streams may have: one that does not fit is refused, with a word about what to change.
 func TestLimitsThatDoNotFitAreRefusedByTheServer(t *testing.T) {
-	n, err := devkit.Configured(t.TempDir(), "jetstream { max_file_store: 11MB }\n")
+	n, err := devkit.Configured(t.TempDir(), "jetstream { max_file_store: 13MB }\n")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -282,8 +284,8 @@ func TestLimitsThatDoNotFitAreRefusedByTheServer(t *testing.T) {
 }
 
 // The table of streams in the contract: no stream drops what it was given but those of callbacks, which are hints, and of
-// leases, of which the last one counts, no stream but AUDIT and KEYS denies a purge, and
-// neither what they have nor events can be deleted one by one.
+// leases, of which the last one counts (one of scheduled requests has no limit at which it would), no stream but AUDIT and KEYS
+// denies a purge, and neither what they have nor events can be deleted one by one.
 func TestStreamsKeepWhatTheyHaveAndCanBePurged(t *testing.T) {
 	_, nc := devtest.Provisioned(t)
 	for _, want := range bus.Streams(bus.Limits{}) {
@@ -291,9 +293,11 @@ func TestStreamsKeepWhatTheyHaveAndCanBePurged(t *testing.T) {
 		c := s.CachedInfo().Config
 		forever := c.Name == bus.Audit || c.Name == bus.Keys
 		events := c.Name == bus.MandateEvents || c.Name == bus.MandateCallbacks || c.Name == bus.MailEvents || forever
-		drops := c.Discard != jetstream.DiscardNew || c.MaxMsgs != -1 || c.MaxMsgsPerSubject != -1 && !c.DiscardNewPerSubject
-		if drops != (c.Name == bus.RateLeases || c.Name == bus.MandateCallbacks) ||
-			c.DenyPurge != forever || c.AllowRollup || c.AllowMsgSchedules ||
+		scheduled := c.Name == bus.MandateScheduled || c.Name == bus.MailScheduled
+		unlimited := scheduled && c.MaxBytes == -1 && c.MaxAge == 0
+		drops := c.Discard != jetstream.DiscardNew && !unlimited || c.MaxMsgs != -1 || c.MaxMsgsPerSubject != -1 && !c.DiscardNewPerSubject
+		if drops != (c.Name == bus.RateLeases || c.Name == bus.MandateCallbacks) || c.DenyPurge != forever ||
+			c.AllowRollup != scheduled || c.AllowMsgSchedules != scheduled ||
 			c.AllowMsgTTL || c.DenyDelete != events {
 			t.Errorf("%s has %+v", c.Name, c)
 		}

@@ -12,8 +12,13 @@ import (
 	"errand/pkg/messages"
 )
 
-// Operation is the operation whose requests the queue has.
-func (q Queue) Operation() messages.Operation { return messages.ParseSubject(q.Filter).Operation }
+// Operation is the operation whose requests the queue has; of scheduled ones it begins with scheduled.
+func (q Queue) Operation() messages.Operation {
+	if op := scheduledOperation(q.Filter); op != "" {
+		return "scheduled." + op
+	}
+	return messages.ParseSubject(q.Filter).Operation
+}
 
 // Forgotten reads how many of a queue's requests its consumer has neither in flight nor before it: a server's fault can put a
 // consumer ahead of messages that it never delivered. The counts are not of one instant. Each reading may be wrong by the requests
@@ -41,7 +46,11 @@ func stored(ctx context.Context, stream jetstream.Stream, q Queue) (int, error) 
 	if err != nil {
 		return 0, err
 	}
-	return int(info.State.Subjects[q.Filter]), nil
+	n := 0
+	for _, of := range info.State.Subjects {
+		n += int(of)
+	}
+	return n, nil
 }
 
 // readings is how many readings Stranded takes.

@@ -25,6 +25,8 @@ const (
 	RateLeases       = "RATE_LEASES"
 	Audit            = "AUDIT"
 	Keys             = "KEYS"
+	MandateScheduled = "MANDATE_SCHEDULED"
+	MailScheduled    = "MAIL_SCHEDULED"
 )
 
 // room is what the headers of a dead letter need beside its message.
@@ -131,11 +133,21 @@ func Streams(l Limits) []jetstream.StreamConfig {
 	keys := kept(Keys, retry.EventsWindow, recipientsSubject)
 	keys.MaxAge, keys.Duplicates, keys.DenyDelete, keys.DenyPurge = 0, retry.EventsWindow, true, true
 	keys.MaxMsgsPerSubject, keys.DiscardNewPerSubject, keys.MaxMsgSize, keys.MaxBytes = 1, true, 1<<10, 1<<20
-	streams = append(append([]jetstream.StreamConfig{keys}, streams...), callbacks, leases, audit)
+	streams = append(append([]jetstream.StreamConfig{keys}, streams...), callbacks, leases, audit,
+		scheduled(base, MandateScheduled, messages.Enroll), scheduled(base, MailScheduled, messages.Send))
 	for i := range streams {
 		streams[i].Description = descriptions[streams[i].Name]
 	}
 	return streams
+}
+
+// scheduled is a stream of requests that wait for their time. The servers do not let one that takes schedules refuse messages
+// when it is full, and none may be dropped: it has no limit.
+func scheduled(base jetstream.StreamConfig, name string, op messages.Operation) jetstream.StreamConfig {
+	base.Name, base.Subjects = name, []string{"scheduled." + string(op) + ".*.*.*"}
+	base.Retention, base.Discard, base.MaxBytes = jetstream.WorkQueuePolicy, jetstream.DiscardOld, Unlimited
+	base.Duplicates, base.AllowDirect, base.AllowMsgSchedules, base.AllowRollup = retry.RequestsWindow, true, true, true
+	return base
 }
 
 // Queue is a durable consumer and the stream it reads.
@@ -150,10 +162,16 @@ var (
 	TransactionsQueue = Queue{MandateRequests, "mandate-transactions", messages.Transactions.Requested()}
 	SendQueue         = Queue{MailRequests, "mail-send", messages.Send.Requested()}
 	AccountQueue      = Queue{MailRequests, "mail-account", messages.Account.Requested()}
+
+	// Scheduled requests whose time has come.
+	EnrollSchedules = Queue{MandateScheduled, "mandate-scheduled", "scheduled.mandate.enroll.due.*.*"}
+	SendSchedules   = Queue{MailScheduled, "mail-scheduled", "scheduled.mail.send.due.*.*"}
 )
 
 // Queues are all durable consumers.
-func Queues() []Queue { return []Queue{EnrollQueue, TransactionsQueue, SendQueue, AccountQueue} }
+func Queues() []Queue {
+	return []Queue{EnrollQueue, TransactionsQueue, SendQueue, AccountQueue, EnrollSchedules, SendSchedules}
+}
 
 // QueueOf is the durable consumer of an operation's requests, a zero one if it has none.
 func QueueOf(op messages.Operation) Queue {
@@ -198,14 +216,20 @@ func EventsOf(op messages.Operation) string {
 	return MailEvents
 }
 
-// streamOf is the stream that takes what is published on a subject: events, dead letters, what people did.
+// streamOf is the stream that takes what is published on a subject.
 func streamOf(subject string) string {
 	if strings.HasPrefix(subject, "audit.") {
 		return Audit
 	}
+	if op := scheduledOperation(subject); op != "" {
+		return ScheduledOf(op)
+	}
 	s := messages.ParseSubject(subject)
-	if s.Dead {
+	switch {
+	case s.Dead:
 		return DeadLetters
+	case s.State == messages.Requested:
+		return QueueOf(s.Operation).Stream
 	}
 	return EventsOf(s.Operation)
 }
@@ -220,6 +244,8 @@ var descriptions = map[string]string{
 	MailDeliveries:   "errand: what the sending log says of each mail, and what log-poller needs to know",
 	DeadLetters:      "errand: requests that failed or are of unknown fate, as they were published",
 	RateLeases:       "errand: the last leases of FLEET_RATE",
+	MandateScheduled: "errand: requests about mandates with a not_before, until then",
+	MailScheduled:    "errand: requests about mail with a not_before, until then",
 	Audit:            "errand: who did what to which request or queue, and why",
 	Keys:             "errand: the secret that keys of recipients are made with; keep it as long as MAIL_DELIVERIES",
 
@@ -227,4 +253,6 @@ var descriptions = map[string]string{
 	TransactionsQueue.Name: "errand: mandate-consumer takes listings of transactions from here",
 	SendQueue.Name:         "errand: mail-consumer takes messages from here",
 	AccountQueue.Name:      "errand: mail-consumer takes questions about the account from here",
+	EnrollSchedules.Name:   "errand: mandate-consumer puts enrollments whose time has come into their queue",
+	SendSchedules.Name:     "errand: mail-consumer puts messages whose time has come into their queue",
 }

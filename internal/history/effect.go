@@ -59,7 +59,7 @@ func EffectOf(ctx context.Context, log Log, op messages.Operation, id string, la
 	}
 	switch {
 	case op != messages.Send:
-	case began == nil && last.State == messages.Deferred:
+	case began == nil && last.State == messages.Deferred && last.Reason != messages.ReasonScheduled:
 		e.Unknown = true // nobody knows whether it had batches
 	case e.Began.Batches > 1:
 		return e, e.read(ctx, log, id)

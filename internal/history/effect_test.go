@@ -25,6 +25,7 @@ func TestWhatWasDoneIsSaidByTheBatchesToo(t *testing.T) {
 		"one waits":   {events: [][2]string{{"send.started.r1", begun}, {"batch.deferred.r1.1", `{}`}, {"send.deferred.r1", `{}`}}},
 		"one waits in doubt": {events: [][2]string{{"send.started.r1", begun}, {"batch.deferred.r1.1", `{"after_unknown":true}`},
 			{"send.deferred.r1", `{}`}}, unknown: true},
+		"scheduled":    {events: [][2]string{{"send.deferred.r1", `{"reason":"scheduled"}`}}},
 		"nobody knows": {events: [][2]string{{"send.deferred.r1", `{}`}}, unknown: true},
 		"corrected": {events: [][2]string{{"send.started.r1", begun},
 			{"send.reopened.r1", `{"fingerprint":"g","was":{"state":"failed"}}`}}},

@@ -73,6 +73,9 @@ var ErrCorrupt = errors.New("an event in the history was not written by errand")
 // ErrTooLarge means that the event is larger than the log takes.
 var ErrTooLarge = errors.New("history: the event is larger than the servers take")
 
+// ErrScheduled is the cause of a RetryLaterError: the request is deferred until the time that it names itself.
+var ErrScheduled = errors.New("scheduled")
+
 // farthest is how far ahead a time in an event may lie: an upstream may ask for a day, and clocks are never a day apart.
 const farthest = 48 * time.Hour
 
@@ -201,9 +204,9 @@ type Prior struct {
 	messages.Facts // of the last event; reopened has the reason of the outcome before
 }
 
-// Waited is how long the request was deferred for; 0 when it was not.
+// Waited is how long the request was deferred for; 0 when it was not, or because it was scheduled.
 func (p Prior) Waited() time.Duration {
-	if p.State != messages.Deferred {
+	if p.State != messages.Deferred || p.Reason == messages.ReasonScheduled {
 		return 0
 	}
 	return max(p.NotBefore.Sub(p.At.Time), 0)
@@ -220,7 +223,11 @@ func (h *History) Read(ctx context.Context) (Prior, error) {
 	}
 	now := time.Now()
 	f, err := messages.ReadFacts(e.Body)
-	if err != nil || f.Attempt < 0 || f.Attempt > math.MaxInt32 || f.Deadline.Sub(now) > farthest || f.NotBefore.Sub(now) > farthest {
+	wait := farthest
+	if f.Reason == messages.ReasonScheduled {
+		wait += messages.MaxNotBefore
+	}
+	if err != nil || f.Attempt < 0 || f.Attempt > math.MaxInt32 || f.Deadline.Sub(now) > farthest || f.NotBefore.Sub(now) > wait {
 		return Prior{}, h.corrupt(e)
 	}
 	p := Prior{State: messages.StateOf(e.Subject), Last: e.Body, Facts: f}
@@ -252,7 +259,11 @@ func (h *History) Read(ctx context.Context) (Prior, error) {
 	case p.State.Final(h.Operation):
 		return Prior{}, &AlreadyDoneError{State: p.State, Body: e.Body, Sequence: e.Sequence}
 	case p.State == messages.Deferred && p.NotBefore.After(now):
-		return Prior{}, &RetryLaterError{At: p.NotBefore.Time}
+		later := &RetryLaterError{At: p.NotBefore.Time}
+		if p.Reason == messages.ReasonScheduled {
+			later.Cause = ErrScheduled
+		}
+		return Prior{}, later
 	case !slices.Contains([]messages.State{messages.Started, messages.Deferred, messages.Reopened, messages.Page}, p.State):
 		newer := fmt.Errorf("the state %q is for a newer program", messages.Cut(string(p.State)))
 		return Prior{}, &RetryLaterError{At: now.Add(retry.Newer), Cause: newer}

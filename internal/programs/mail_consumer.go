@@ -36,8 +36,8 @@ func (p *MailConsumer) Run(ctx context.Context) error {
 		return err
 	}
 
-	r, found, err := p.start(ctx, "mail-consumer", p.APIURL, []bus.Queue{bus.SendQueue, bus.AccountQueue},
-		bus.MailRequests, bus.MailEvents, bus.MailDeliveries, bus.DeadLetters)
+	r, found, err := p.start(ctx, "mail-consumer", p.APIURL, []bus.Queue{bus.SendQueue, bus.AccountQueue, bus.SendSchedules},
+		bus.MailRequests, bus.MailEvents, bus.MailDeliveries, bus.DeadLetters, bus.MailScheduled)
 	if err != nil {
 		return err
 	}
@@ -69,5 +69,5 @@ func (p *MailConsumer) Run(ctx context.Context) error {
 		messages.Send, messages.Account)
 	r.ready.add(sends.Fault)
 	r.ready.add(accounts.Fault)
-	return r.work(ctx, p.ShutdownGrace, sends.Run, accounts.Run)
+	return r.work(ctx, p.ShutdownGrace, sends.Run, accounts.Run, r.schedules(found, bus.SendSchedules))
 }

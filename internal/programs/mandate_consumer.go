@@ -49,8 +49,8 @@ func (p *MandateConsumer) Run(ctx context.Context) error {
 		debug.SetGCPercent(200)
 	}
 
-	r, found, err := p.start(ctx, "mandate-consumer", p.enrollURL(), []bus.Queue{bus.EnrollQueue, bus.TransactionsQueue},
-		bus.MandateRequests, bus.MandateEvents, bus.DeadLetters)
+	r, found, err := p.start(ctx, "mandate-consumer", p.enrollURL(), []bus.Queue{bus.EnrollQueue, bus.TransactionsQueue, bus.EnrollSchedules},
+		bus.MandateRequests, bus.MandateEvents, bus.DeadLetters, bus.MandateScheduled)
 	if err != nil {
 		return err
 	}
@@ -88,7 +88,8 @@ func (p *MandateConsumer) Run(ctx context.Context) error {
 		messages.Enroll, messages.Transactions)
 	r.ready.add(enrollments.Fault)
 	r.ready.add(listings.Fault)
-	return r.work(ctx, p.ShutdownGrace, enrollments.Run, listings.Run, func(ctx, _ context.Context) error { resolver.Run(ctx); return nil })
+	return r.work(ctx, p.ShutdownGrace, enrollments.Run, listings.Run, r.schedules(found, bus.EnrollSchedules),
+		func(ctx, _ context.Context) error { resolver.Run(ctx); return nil })
 }
 
 // resolver makes the part that looks uncertain enrollments up again.

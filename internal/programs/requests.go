@@ -39,9 +39,14 @@ func (q *Requests) caller(ctx context.Context, c *Common, limit *throttle.Limit)
 // a quarter more may be reading or storing events, and at least one: an idle queue keeps a place.
 func (q *Requests) settings(r *runtime, store bus.EventStore) consumer.Settings {
 	return consumer.Settings{Log: countingLog{r.tracer.Log(store), r.metrics.requests}, Dead: r.publisher,
-		InFlight: admission.NewSlots(q.Concurrency + max(q.Concurrency/4, 1)), GiveUpAfter: q.GiveUpAfter,
+		Later: r.publisher, InFlight: admission.NewSlots(q.Concurrency + max(q.Concurrency/4, 1)), GiveUpAfter: q.GiveUpAfter,
 		Kept: r.kept, Newer: r.newer.Load, Logger: r.log,
 		Observer: consumer.Observer{Settled: r.metrics.requests.settled, Panicked: r.metrics.requests.panicked, Tracer: r.tracer}}
+}
+
+// schedules puts scheduled requests into their queue.
+func (r *runtime) schedules(found bus.Found, of bus.Queue) func(ctx, hard context.Context) error {
+	return bus.Schedules{Publisher: r.publisher, Queue: bus.NewPull(r.nc, found.Queues[of.Name]), Logger: r.log}.Run
 }
 
 // hold makes the circuit breaker of one operation, and adds it to readiness and metrics.

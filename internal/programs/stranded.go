@@ -47,7 +47,9 @@ func (r *runtime) heal(ctx context.Context, found bus.Found, queues []bus.Queue)
 		n = s.read(n, now)
 		r.metrics.queues.stranded.WithLabelValues(string(q.Operation())).Set(float64(n))
 		requests, events := found.Streams[q.Stream], found.Streams[bus.EventsOf(q.Operation())]
-		known := requests != nil && events != nil && !requests.State.FirstTime.Before(events.Created)
+		// The history has the time of a scheduled request.
+		known := q == bus.EnrollSchedules || q == bus.SendSchedules ||
+			requests != nil && events != nil && !requests.State.FirstTime.Before(events.Created)
 		if n > 0 && known && !found.Queues[q.Name].CachedInfo().Paused && now.After(s.next) {
 			s.next = now.Add(retry.StartOver)
 			err := bus.StartOver(ctx, r.js, q)

@@ -38,7 +38,7 @@ var fieldsWith = map[string]string{
 	"digits":    "payer_id payer_telephone_number",
 	"positive":  "max_frequency max_pages",
 	"date":      "effective_date expiry_date",
-	"requestID": "request_id", "time": "give_up_at", "orderNumber": "order_number", "amount": "amount", "whole": "payer_id_type",
+	"requestID": "request_id", "time": "not_before give_up_at", "orderNumber": "order_number", "amount": "amount", "whole": "payer_id_type",
 	"metadata": "metadata", "dateTime": "link_expired_at", "status": "status", "unsubscribe": "unsubscribe_link", "text": "content",
 	"flag": "as_html", "headers": "headers", "recipients": "to", "listObject": "to_object",
 }
@@ -245,7 +245,7 @@ const someone = "[^ \t\r\n,]"
 // streams are the names with which, before a dash and a number, no request id may begin.
 var streams = []string{
 	"MANDATE_REQUESTS", "MANDATE_EVENTS", "MANDATE_CALLBACKS", "MAIL_REQUESTS", "MAIL_EVENTS", "MAIL_DELIVERIES", "DEAD_LETTERS",
-	"RATE_LEASES", "AUDIT", "KEYS",
+	"RATE_LEASES", "AUDIT", "MANDATE_SCHEDULED", "MAIL_SCHEDULED", "KEYS",
 }
 
 // reserved are the headers that a message must not set, in any case.

@@ -95,7 +95,7 @@ func (c *Client) PublishAll(ctx context.Context, requests ...messages.Request) (
 func NewMsg(op messages.Operation, body []byte) (*nats.Msg, error) {
 	meta, err := messages.Check(op, body)
 	if err == nil {
-		err = messages.CheckGiveUpAt(meta.GiveUpAt, time.Now(), 0) // refused however long events are kept
+		err = messages.CheckTimes(meta, time.Now(), 0) // refused however long events are kept
 	}
 	if err != nil {
 		return nil, err

@@ -83,7 +83,7 @@ func TestReasonsAreThoseOfTheContract(t *testing.T) {
 	got := Reasons
 	want := []Reason{
 		"invalid_request", "conflict", "cancelled", "refused", "unavailable", "busy", "held",
-		"short_count", "no_answer", "bad_answer", "interrupted", "link_lost",
+		"short_count", "no_answer", "bad_answer", "interrupted", "link_lost", "scheduled",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)

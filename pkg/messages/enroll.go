@@ -17,6 +17,7 @@ const (
 type EnrollRequest struct {
 	RequestID string    `json:"request_id,omitempty"`
 	OnUnknown string    `json:"on_unknown,omitempty"` // report unless given
+	NotBefore time.Time `json:"not_before,omitzero"`  // UTC; zero if not given
 	GiveUpAt  time.Time `json:"give_up_at,omitzero"`  // UTC; zero if not given
 	Enrollment
 }
@@ -26,7 +27,7 @@ type EnrollRequest struct {
 // was decoded: its defaults are filled in, which makes another fingerprint.
 func (r EnrollRequest) MarshalJSON() ([]byte, error) {
 	type plain EnrollRequest
-	r.GiveUpAt = r.GiveUpAt.UTC()
+	r.GiveUpAt, r.NotBefore = r.GiveUpAt.UTC(), r.NotBefore.UTC()
 	if r.Amount != "" && r.PayerIDType != "" {
 		return Marshal(plain(r))
 	}
@@ -85,13 +86,14 @@ var enrollFields = []field[EnrollRequest]{
 	{"failed_url", optional, func(r *EnrollRequest, v value) { r.FailedURL = v.url() }},
 	// The document names one code only: any other is for the upstream to judge.
 	{"frequency_mode", required, func(r *EnrollRequest, v value) { r.FrequencyMode = v.line() }},
-	{"give_up_at", optional, func(r *EnrollRequest, v value) { r.GiveUpAt = v.giveUpAt() }},
+	{"give_up_at", optional, func(r *EnrollRequest, v value) { r.GiveUpAt = v.time(&v.form.meta.GiveUpAt) }},
 	{"link_expired_at", optional, func(r *EnrollRequest, v value) { r.LinkExpiredAt = v.dateTime() }},
 	{"maintenance_url", optional, func(r *EnrollRequest, v value) { r.MaintenanceURL = v.url() }},
 	{"max_frequency", optional, func(r *EnrollRequest, v value) { r.MaxFrequency = v.whole('1', positive) }},
 	{"metadata", optional, func(r *EnrollRequest, v value) {
 		r.Metadata = v.limited(MaxMetadata, "must have at most 65536 characters")
 	}},
+	{"not_before", optional, func(r *EnrollRequest, v value) { r.NotBefore = v.time(&v.form.meta.NotBefore) }},
 	{"on_unknown", optional, func(r *EnrollRequest, v value) {
 		r.OnUnknown = v.choice("must be report or retry", OnUnknownReport, OnUnknownRetry)
 	}},

@@ -35,7 +35,7 @@ func TestAGiveUpBeyondTheBoundIsAFaultThatSaysWhatIsAllowed(t *testing.T) {
 		{time.Hour, time.Hour, "must be at most 0.5 hours after the request was published: not after 2026-01-02T03:34:05.000Z"},
 		{-time.Hour, time.Hour, ""}, // has passed: the request ends as unavailable
 	} {
-		err := CheckGiveUpAt(published.Add(c.after), published, c.kept)
+		err := CheckTimes(Meta{GiveUpAt: published.Add(c.after)}, published, c.kept)
 		want := map[string][]string(nil)
 		if c.rule != "" {
 			want = map[string][]string{"give_up_at": {c.rule}}
@@ -44,7 +44,34 @@ func TestAGiveUpBeyondTheBoundIsAFaultThatSaysWhatIsAllowed(t *testing.T) {
 			t.Errorf("%v after, kept %v (-want +got):\n%s", c.after, c.kept, diff)
 		}
 	}
-	if err := CheckGiveUpAt(time.Time{}, published, time.Hour); err != nil {
+	if err := CheckTimes(Meta{}, published, time.Hour); err != nil {
 		t.Errorf("not given: %v", err)
+	}
+}
+
+func TestARequestIsScheduledAMonthAheadAtMostAndADayLessThanEventsAreKept(t *testing.T) {
+	published := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	const last = " hours after the request was published: not after 2026-"
+	for _, c := range []struct {
+		notBefore, giveUp, kept time.Duration
+		want                    map[string][]string
+	}{
+		{30 * day, 0, 0, nil},
+		{30*day + 1, 0, 0, map[string][]string{"not_before": {"must be at most 720" + last + "02-01T03:04:05.000Z"}}},
+		{29 * day, 36 * day, 30 * day, nil}, // give_up_at counts from then
+		{29*day + 1, 0, 30 * day, map[string][]string{"not_before": {"must be at most 696" + last + "01-31T03:04:05.000Z"}}},
+		{time.Hour, time.Hour, 0, map[string][]string{"give_up_at": {"must be after not_before"}}},
+		{day, 8*day + 1, 0, map[string][]string{"give_up_at": {
+			"must be at most 168 hours after not_before: not after 2026-01-10T03:04:05.000Z"}}},
+		{-day, 7 * day, 0, nil}, // begins at once
+		{-day, -2 * day, 0, nil},
+	} {
+		m := Meta{NotBefore: published.Add(c.notBefore)}
+		if c.giveUp != 0 {
+			m.GiveUpAt = published.Add(c.giveUp)
+		}
+		if diff := cmp.Diff(c.want, faultsOf(t, CheckTimes(m, published, c.kept))); diff != "" {
+			t.Errorf("%v, given up %v, kept %v (-want +got):\n%s", c.notBefore, c.giveUp, c.kept, diff)
+		}
 	}
 }

@@ -224,6 +224,7 @@ func randomEnroll(r *rand.Rand) EnrollRequest {
 	amounts := []json.Number{"5", "30000", "100.5", "29999.99", json.Number(fmt.Sprint(5 + r.IntN(29000)))}
 	return EnrollRequest{
 		RequestID: maybe(r, randomID), OnUnknown: []string{"", OnUnknownRetry, OnUnknownReport}[r.IntN(3)], GiveUpAt: maybe(r, randomTime),
+		NotBefore: maybe(r, randomTime),
 		Enrollment: Enrollment{
 			PortalKey: maybe(r, randomLine), OrderNumber: randomLine(r), Amount: amounts[r.IntN(len(amounts))], PayerIDType: randomNumber(r),
 			PayerID:   randomDigits(r),
@@ -243,7 +244,8 @@ func randomEnroll(r *rand.Rand) EnrollRequest {
 func randomSend(r *rand.Rand) SendRequest {
 	s := SendRequest{
 		RequestID: maybe(r, randomID), OnUnknown: []string{"", OnUnknownReport, OnUnknownResend}[r.IntN(3)], GiveUpAt: maybe(r, randomTime),
-		From: maybe(r, randomEmail), ReplyTo: maybe(r, randomEmail), UnsubscribeLink: maybe(r, randomURL), Subject: randomLine(r),
+		NotBefore: maybe(r, randomTime),
+		From:      maybe(r, randomEmail), ReplyTo: maybe(r, randomEmail), UnsubscribeLink: maybe(r, randomURL), Subject: randomLine(r),
 		Content: randomText(r), AsHTML: r.IntN(2),
 	}
 	for i := range r.IntN(3) {

@@ -59,7 +59,7 @@ func Check(op Operation, data []byte) (Meta, error) {
 // Version counts the versions of what requests may say: it is raised with every field or
 // value that older programs refuse. `errand provision` notes it at the queues, so that
 // older programs leave what they refuse to newer ones while both run.
-const Version = 1
+const Version = 2
 
 // Meta is what is known of a request's body whether it is valid or not.
 type Meta struct {
@@ -68,8 +68,8 @@ type Meta struct {
 	// Fingerprint is the SHA-256, in hex, of the body as JSON with sorted keys
 	// and without request_id; "" when the body is not a JSON object.
 	Fingerprint string
-	// GiveUpAt is the body's give_up_at, zero where it names none that can be read.
-	GiveUpAt time.Time
+	// NotBefore and GiveUpAt are the body's not_before and give_up_at, zero where it names none that can be read.
+	NotBefore, GiveUpAt time.Time
 }
 
 // ID is the id that a request names: its body's, or else its Nats-Msg-Id; "" if neither fits. A body that cannot be read, or
@@ -115,30 +115,46 @@ func (e *Invalid) Error() string {
 	return b.String()
 }
 
-// maxGiveUp is how long after its publishing a request may be tried at most.
+// maxGiveUp is how long a request may be tried at most.
 const maxGiveUp = 7 * 24 * time.Hour
 
-// MaxGiveUp is how long after its publishing a request may be tried where events
-// are kept so long, 0 for ever: at most 7 days, and a day less than the events
-// are kept, or half of that time where it is two days or less. An event that is
-// gone no longer says that a call was made.
-func MaxGiveUp(kept time.Duration) time.Duration {
+// MaxNotBefore is how far ahead a request may be scheduled at most.
+const MaxNotBefore = 30 * 24 * time.Hour
+
+// MaxGiveUp is how long after its publishing, or after its not_before, a request
+// may be tried where events are kept so long, 0 for ever: at most 7 days, and a
+// day less than the events are kept, or half of that time where it is two days or
+// less. An event that is gone no longer says that a call was made.
+func MaxGiveUp(kept time.Duration) time.Duration { return bounded(maxGiveUp, kept) }
+
+func bounded(most, kept time.Duration) time.Duration {
 	if kept <= 0 {
-		return maxGiveUp
+		return most
 	}
-	return min(maxGiveUp, max(kept-24*time.Hour, kept/2))
+	return min(most, max(kept-24*time.Hour, kept/2))
 }
 
-// CheckGiveUpAt holds the give_up_at of a request against its bound, which no
-// decoder knows: it takes the time at which the request was published, and how
-// long events are kept. The error is an *Invalid; a zero give_up_at was not
-// given and has none.
-func CheckGiveUpAt(at, published time.Time, kept time.Duration) error {
-	longest := MaxGiveUp(kept)
-	last := published.Add(longest)
-	if !at.After(last) {
+// CheckTimes holds the not_before and the give_up_at of a request against their
+// bounds, which no decoder knows: it takes the time at which the request was
+// published, and how long events are kept, 0 for ever. not_before may be 30 days
+// after that, and a day less than events are kept. The error is an *Invalid.
+func CheckTimes(m Meta, published time.Time, kept time.Duration) error {
+	faults := map[string][]string{}
+	from, what := published, "the request was published"
+	check := func(field string, at time.Time, longest time.Duration) {
+		if last := from.Add(longest); at.After(last) {
+			faults[field] = []string{fmt.Sprintf("must be at most %g hours after %s: not after %s", longest.Hours(), what, Time{last})}
+		}
+	}
+	check("not_before", m.NotBefore, bounded(MaxNotBefore, kept))
+	if m.NotBefore.After(published) {
+		from, what = m.NotBefore, "not_before"
+		if !m.GiveUpAt.IsZero() && !m.GiveUpAt.After(from) {
+			faults["give_up_at"] = []string{"must be after not_before"}
+		}
+	}
+	if check("give_up_at", m.GiveUpAt, MaxGiveUp(kept)); len(faults) == 0 {
 		return nil
 	}
-	return &Invalid{Fields: map[string][]string{"give_up_at": {fmt.Sprintf(
-		"must be at most %g hours after the request was published: not after %s", longest.Hours(), Time{last})}}}
+	return &Invalid{Fields: faults}
 }

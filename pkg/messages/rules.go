@@ -125,15 +125,15 @@ func (v value) choice(rule string, words ...string) string {
 	return s
 }
 
-// giveUpAt is a time in RFC 3339, in UTC, noted in Meta too.
-func (v value) giveUpAt() time.Time {
+// time is a time in RFC 3339, in UTC, noted in Meta too.
+func (v value) time(note *time.Time) time.Time {
 	s := v.string()
 	t, err := time.Parse(time.RFC3339, s)
 	if s == "" || !v.must(err == nil && isRFC3339(s) && hasYear(t.UTC()), "must be a time such as 2026-01-02T15:04:05Z") {
 		return time.Time{}
 	}
-	v.form.meta.GiveUpAt = t.UTC()
-	return v.form.meta.GiveUpAt
+	*note = t.UTC()
+	return *note
 }
 
 // isRFC3339 refuses what time.Parse takes for RFC 3339 and is not: an hour of one digit, a

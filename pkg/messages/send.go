@@ -15,6 +15,7 @@ import (
 type SendRequest struct {
 	RequestID       string            `json:"request_id,omitempty"`
 	OnUnknown       string            `json:"on_unknown,omitempty"` // report unless given
+	NotBefore       time.Time         `json:"not_before,omitzero"`  // UTC; zero if not given
 	GiveUpAt        time.Time         `json:"give_up_at,omitzero"`  // UTC; zero if not given
 	From            string            `json:"from,omitempty"`
 	ReplyTo         string            `json:"reply_to,omitempty"`
@@ -35,7 +36,7 @@ type SendRequest struct {
 // an EnrollRequest.
 func (r SendRequest) MarshalJSON() ([]byte, error) {
 	type plain SendRequest
-	r.GiveUpAt = r.GiveUpAt.UTC()
+	r.GiveUpAt, r.NotBefore = r.GiveUpAt.UTC(), r.NotBefore.UTC()
 	return Marshal(plain(r))
 }
 
@@ -50,8 +51,9 @@ var sendFields = []field[SendRequest]{
 	{"as_html", optional, func(r *SendRequest, v value) { r.AsHTML = v.flag() }},
 	{"content", required, func(r *SendRequest, v value) { r.Content = v.text() }},
 	{"from", optional, func(r *SendRequest, v value) { r.From = v.mailbox() }},
-	{"give_up_at", optional, func(r *SendRequest, v value) { r.GiveUpAt = v.giveUpAt() }},
+	{"give_up_at", optional, func(r *SendRequest, v value) { r.GiveUpAt = v.time(&v.form.meta.GiveUpAt) }},
 	{"headers", optional, func(r *SendRequest, v value) { r.Headers = v.headers() }},
+	{"not_before", optional, func(r *SendRequest, v value) { r.NotBefore = v.time(&v.form.meta.NotBefore) }},
 	{"on_unknown", optional, func(r *SendRequest, v value) {
 		r.OnUnknown = v.choice("must be report or resend", OnUnknownReport, OnUnknownResend)
 	}},

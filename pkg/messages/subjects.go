@@ -186,6 +186,7 @@ const (
 	ReasonRefused        Reason = "refused"         // the upstream said no
 	ReasonUnavailable    Reason = "unavailable"     // given up after give_up_at
 	ReasonBusy           Reason = "busy"            // nothing happened upstream; safe to repeat
+	ReasonScheduled      Reason = "scheduled"       // of deferred alone: its not_before has not come
 	ReasonHeld           Reason = "held"            // the account is not authorized, or its quota is used up
 	ReasonShortCount     Reason = "short_count"     // fewer recipients accepted than were sent
 	ReasonNoAnswer       Reason = "no_answer"       // timeout, cut connection, other 5xx
@@ -196,7 +197,7 @@ const (
 
 // Reasons are all of them, in the order of the contract.
 var Reasons = []Reason{ReasonInvalidRequest, ReasonConflict, ReasonCancelled, ReasonRefused, ReasonUnavailable, ReasonBusy, ReasonHeld,
-	ReasonShortCount, ReasonNoAnswer, ReasonBadAnswer, ReasonInterrupted, ReasonLinkLost}
+	ReasonShortCount, ReasonNoAnswer, ReasonBadAnswer, ReasonInterrupted, ReasonLinkLost, ReasonScheduled}
 
 // ValidID says whether s can be the id of a request: [A-Za-z0-9_-]{1,64}, and no
 // id that the programs give. Those are Unmatched and <stream>-<sequence>, which
@@ -222,7 +223,7 @@ func IsID(s string) bool {
 // streams are the names of errand's streams; none has a dash.
 var streams = []string{
 	"MANDATE_REQUESTS", "MANDATE_EVENTS", "MANDATE_CALLBACKS", "MAIL_REQUESTS", "MAIL_EVENTS", "MAIL_DELIVERIES", "DEAD_LETTERS",
-	"RATE_LEASES", "AUDIT", "KEYS",
+	"RATE_LEASES", "AUDIT", "MANDATE_SCHEDULED", "MAIL_SCHEDULED", "KEYS",
 }
 
 func isReservedID(s string) bool {

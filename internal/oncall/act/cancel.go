@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"errand/internal/bus"
 	"errand/internal/history"
 	"errand/internal/oncall/inspect"
 	"errand/pkg/messages"
@@ -18,6 +19,29 @@ type cancelling struct {
 	fingerprint string
 	order       string // order number
 	says        string
+	scheduled   bool
+}
+
+// release puts a scheduled request that was cancelled into its queue, where a program acknowledges it and stores its dead letter. What
+// fails before that leaves it to its time.
+func (r Requests) release(ctx context.Context, op messages.Operation, id string) error {
+	var kept []bus.Message
+	err := r.Reader.Scheduled(ctx, op, id, 0, func(m bus.Message) bool {
+		kept = append(kept, m)
+		return true
+	})
+	for _, m := range kept {
+		if err == nil {
+			_, err = r.Queues.Publish(ctx, bus.Due(m.Subject, m.Header, m.Data))
+		}
+		if err == nil {
+			err = r.remove(ctx, bus.ScheduledOf(op), m.Sequence)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("it is cancelled; its message stays until its time: %w", err)
+	}
+	return nil
 }
 
 // Cancel ends a request as failed for the reason cancelled: one that is queued, or deferred with
@@ -33,7 +57,10 @@ func (r Requests) Cancel(ctx context.Context, op messages.Operation, id, why str
 		return op, err
 	}
 	_, err = r.Do(ctx, Act{Verb: Cancel, Operation: c.op, Target: id, Why: why, Plan: c.says}, func(ctx context.Context) (string, error) {
-		return "cancelled", c.store(ctx, r.Log, r.Name, why)
+		if err := c.store(ctx, r.Log, r.Name, why); err != nil || !c.scheduled {
+			return "cancelled", err
+		}
+		return "cancelled", r.release(context.WithoutCancel(ctx), c.op, id) // begun is finished
 	})
 	return c.op, err
 }
@@ -140,6 +167,7 @@ func (c *cancelling) over(ctx context.Context, log history.Log, last history.Ent
 		return refuse("a call of unknown fate is behind %s, or a part of it was done: as cancelled it would be said that nothing was", c.id)
 	}
 	c.last, c.fingerprint, c.says = last.Sequence, facts.Fingerprint, "it is "+string(state)+", with nothing done"
+	c.scheduled = facts.Reason == messages.ReasonScheduled
 	c.order, c.fingerprint = effect.Began.OrderNumber, cmp.Or(c.fingerprint, effect.Began.Fingerprint)
 	return nil
 }

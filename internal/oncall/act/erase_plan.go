@@ -63,6 +63,9 @@ func ErasureOf(ctx context.Context, r inspect.Reader, op messages.Operation, id 
 			filters[bus.EventsOf(about)] = append(filters[bus.EventsOf(about)], about.Filter(id))
 		}
 	}
+	if op == messages.Enroll || op == messages.Send {
+		filters[bus.ScheduledOf(op)] = []string{bus.ScheduledFilter(op, id)}
+	}
 	if op == messages.Send {
 		filters[bus.MailEvents] = append(filters[bus.MailEvents], messages.Batch.Filter(id+".*"))
 		filters[bus.MailDeliveries] = []string{messages.Delivery.Filter(id), messages.Log.Filter(id + ".*")}

@@ -47,7 +47,8 @@ func (p Person) Erase(ctx context.Context, e Erasure, why string) error {
 				return "", err
 			}
 		}
-		for _, stream := range []string{bus.MailDeliveries, bus.MandateCallbacks, bus.MandateEvents, bus.MailEvents} {
+		for _, stream := range []string{bus.MailDeliveries, bus.MandateCallbacks, bus.MandateEvents, bus.MailEvents,
+			bus.MandateScheduled, bus.MailScheduled} {
 			if err := p.purge(ctx, stream, e.subjects[stream]); err != nil {
 				return "", err
 			}

@@ -69,6 +69,9 @@ func (r Requests) retriable(ctx context.Context, op messages.Operation, id strin
 	if state := messages.StateOf(last.Subject); state != messages.Deferred {
 		return found, refuse("%s is %s, and not deferred", id, state)
 	}
+	if f, err := messages.ReadFacts(last.Body); err == nil && f.Reason == messages.ReasonScheduled {
+		return found, refuse("%s is scheduled, %s: cancel it, and publish it again with another time", id, f.Message)
+	}
 	stopped, err := r.Reader.Stopped(ctx, op, time.Now())
 	if err == nil && stopped != "" {
 		err = refuse("%s would not be begun: %s", id, stopped)

@@ -27,6 +27,9 @@ func why(o *Open, q Queue, programs []bus.ProgramStatus, now time.Time) string {
 	if q.Stranded > 0 && o.Place == 0 && (o.Next == nil || now.After(o.Next.Time)) {
 		return "its queue has forgotten it: errand provision --repair"
 	}
+	if o.Reason == messages.ReasonScheduled && o.Next != nil && now.Before(o.Next.Time) {
+		return because(o.facts)
+	}
 	if why := stopped(q, programs); why != "" {
 		return why
 	}

@@ -89,7 +89,16 @@ func (r Reader) Find(ctx context.Context, word string, secrets *bus.Secrets, sin
 		})
 	}
 	for _, op := range Operations {
-		scans = append(scans, func() error { return s.byID(ctx, op) }, func() error { return s.queued(ctx, op) })
+		scans = append(scans, func() error { return s.byID(ctx, op) }, func() error { return s.queued(ctx, op) }, func() error {
+			return s.Scheduled(ctx, op, "*", 0, func(m bus.Message) bool {
+				if as := s.word.In(op, m.Data); as != "" {
+					s.mu.Lock()
+					defer s.mu.Unlock()
+					s.add(op, requestOf(op, m).id, string(as))
+				}
+				return true
+			})
+		})
 	}
 	if err := eachSeen(len(scans), func(i int) error { return scans[i]() }); err != nil {
 		return s.found, err

@@ -243,7 +243,16 @@ const chunk = 256
 // it asks for more than what is queued, and the newest of those that nobody had.
 func (r Reader) candidates(ctx context.Context, queue Queue, q Query) (list []request, err error) {
 	of := bus.QueueOf(queue.Operation)
-	if queue.Taken > 0 && slices.ContainsFunc(opens[1:], q.wants) {
+	if q.wants(messages.Deferred) && q.wantsReason(messages.ReasonScheduled) {
+		err = r.Scheduled(ctx, queue.Operation, "*", q.Limit, func(m bus.Message) bool {
+			list = append(list, requestOf(queue.Operation, m))
+			return true
+		})
+		if hidden(err) { // it is for the programs and who acts
+			err = nil
+		}
+	}
+	if err == nil && queue.Taken > 0 && slices.ContainsFunc(opens[1:], q.wants) {
 		err = bus.Scan{Stream: of.Stream, Filter: of.Filter}.Each(ctx, r.Conn, func(m bus.Message) bool {
 			if m.Sequence <= queue.delivered {
 				list = append(list, requestOf(queue.Operation, m))

@@ -132,11 +132,12 @@ type request struct {
 	place uint64 // among those that nobody had yet, from 1; 0: not counted
 }
 
-// requestOf reads by which id a request goes: that under which a person runs it again, or the one that it names, or else
-// <stream>-<sequence>.
+// requestOf reads by which id a request goes: that under which a person runs it again, or under which it was scheduled, or the
+// one that it names, or else <stream>-<sequence>.
 func requestOf(op messages.Operation, m bus.Message) request {
 	q := request{id: m.Header.Get(bus.HeaderRequestID), Message: m}
-	if m.Header.Get(bus.HeaderReopened) == "" || !messages.IsID(q.id) {
+	again := m.Header.Get(bus.HeaderReopened) != "" || m.Header.Get(bus.HeaderScheduled) != ""
+	if !again || !messages.IsID(q.id) {
 		meta, err := messages.Check(op, m.Data)
 		q.id = cmp.Or(meta.ID(m.Header.Get(nats.MsgIdHdr), err), bus.QueueOf(op).Stream+"-"+strconv.FormatUint(m.Sequence, 10))
 	}
@@ -293,4 +294,18 @@ func (r Reader) Waiting(ctx context.Context, op messages.Operation, id string) (
 		list = append(list, w.Message)
 	}
 	return list, err
+}
+
+// Scheduled calls visit with the requests of an operation that wait for their not_before; id may be *. Errors: the connection's.
+func (r Reader) Scheduled(ctx context.Context, op messages.Operation, id string, newest int, visit func(bus.Message) bool) error {
+	if op != messages.Enroll && op != messages.Send {
+		return nil
+	}
+	scan := &bus.Scan{Stream: bus.ScheduledOf(op), Filter: bus.ScheduledFilter(op, id)}
+	if newest > 0 {
+		if err := scan.ToLast(ctx, r.Conn, uint64(newest)); err != nil {
+			return err
+		}
+	}
+	return scan.Each(ctx, r.Conn, visit)
 }

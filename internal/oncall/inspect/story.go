@@ -154,6 +154,14 @@ func (r Reader) waiting(ctx context.Context, s *Story, last bus.Message, there b
 		return err
 	}
 	found, err := r.search(ctx, q, s.RequestID, nil)
+	if f := factsOf(last.Data); err == nil && len(found) == 0 && f.Reason == messages.ReasonScheduled {
+		err = r.Scheduled(ctx, s.Operation, s.RequestID, 0, func(m bus.Message) bool {
+			if meta, _ := messages.Check(s.Operation, m.Data); meta.Fingerprint == f.Fingerprint { // not of what was cancelled
+				found = append(found, requestOf(s.Operation, m))
+			}
+			return true
+		})
+	}
 	if long, ok := errors.AsType[*SkippedError](err); ok {
 		if err = nil; len(found) == 0 {
 			s.Says = long.Error()

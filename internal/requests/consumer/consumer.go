@@ -6,6 +6,7 @@
 //	consumer.go  the four operations, workers, and what ends them
 //	take.go      pull as many requests as workers are free, or the one that a hold lets pass; keep them leased, bound their
 //	             bytes; read the message: its body, id, time to give up; was it reopened by a person?
+//	later.go     a request whose not_before has not come leaves its queue
 //	settle.go    outcome, dead letter, ack, nak: the only place that decides about a delivery; what is logged and counted
 package consumer
 
@@ -46,6 +47,7 @@ type Operation[R any] struct {
 type Settings struct {
 	Log         history.Log
 	Dead        DeadLetters
+	Later       Schedules
 	InFlight    admission.Slots      // requests, of all consumers together
 	GiveUpAfter time.Duration        // unless the request names a time
 	Kept        func() time.Duration // how long events are kept; 0 means forever
@@ -57,6 +59,11 @@ type Settings struct {
 // DeadLetters stores the requests that did not go well.
 type DeadLetters interface {
 	StoreDeadLetter(context.Context, *bus.Request, bus.DeadLetter) error
+}
+
+// Schedules keeps requests until their not_before.
+type Schedules interface {
+	Schedule(context.Context, *bus.Request, bus.Schedule) error
 }
 
 // Queue delivers requests, as a bus.Pull does. It is used by several goroutines.

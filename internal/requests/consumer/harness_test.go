@@ -54,7 +54,8 @@ func newHarness(t *testing.T) *harness {
 	h.source = found.Queues[bus.EnrollQueue.Name]
 	queue := bus.NewPull(nc, h.source)
 	t.Cleanup(queue.Close)
-	h.Consumer = New(Settings{Log: h.log, Dead: publisher, GiveUpAfter: 24 * time.Hour, Kept: func() time.Duration { return 0 },
+	h.Consumer = New(Settings{Log: h.log, Dead: publisher, Later: publisher,
+		GiveUpAfter: 24 * time.Hour, Kept: func() time.Duration { return 0 },
 		Newer:  func() bool { return false },
 		Logger: zerolog.New(zerolog.SyncWriter(&h.said)), Observer: Observer{Settled: h.count,
 			Panicked: func(messages.Operation) { h.panics++ }}}, queue, &hold.Hold{Interval: time.Minute}, Enrollments(nil))

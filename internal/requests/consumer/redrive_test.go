@@ -47,7 +47,7 @@ func (h *harness) redriven(id string, reopened uint64, body string) *delivery[me
 	h.t.Helper()
 	d := h.open("", body, 1)
 	d.Header = nats.Header{bus.HeaderRequestID: {id}, bus.HeaderReopened: {fmt.Sprint(reopened)}}
-	d.redrive = redriveOf(d.Request)
+	d.claim = claimOf(d.Request)
 	return d
 }
 

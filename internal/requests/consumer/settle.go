@@ -34,6 +34,13 @@ func (c *Consumer[R]) settle(ctx context.Context, d *delivery[R]) {
 	if err == nil {
 		h, end, err = c.answer(ctx, d)
 	}
+	if errors.Is(err, history.ErrScheduled) && d.scheduled == 0 {
+		err = c.leave(ctx, d, h)
+		if err == nil {
+			span.End(telemetry.Ending{Request: end.id, State: messages.Deferred, Reason: messages.ReasonScheduled})
+			return
+		}
+	}
 	if p, ok := errors.AsType[*attempt.PanicError](errors.Join(d.invalid, err)); ok {
 		c.Panicked(c.op.Name)
 		c.Logger.Error().Str("op", string(c.op.Name)).Err(p).Bytes("stack", p.Stack).Msg("caught a panic; please report it")
@@ -74,7 +81,7 @@ func (c *Consumer[R]) answer(ctx context.Context, d *delivery[R]) (h *history.Hi
 			end, err = ending{id: d.ids[0]}, attempt.Panicked(p)
 		}
 	}()
-	if err := c.findReopened(ctx, d); err != nil {
+	if err := c.findClaimed(ctx, d); err != nil {
 		return nil, ending{id: d.ids[0]}, err
 	}
 	if d.Delivered > 1 {
@@ -97,7 +104,7 @@ func (c *Consumer[R]) answer(ctx context.Context, d *delivery[R]) (h *history.Hi
 				return true, err
 			}
 		}
-		ev, err = h.Settle(ctx, d.Delivered == 1 && !d.redriven, func(p history.Prior) (messages.Event, error) {
+		ev, err = h.Settle(ctx, d.Delivered == 1 && !d.claimed, func(p history.Prior) (messages.Event, error) {
 			if _, panicked := errors.AsType[*attempt.PanicError](d.invalid); panicked && d.Delivered < maxPanics {
 				return messages.Event{}, d.invalid
 			}
@@ -105,6 +112,9 @@ func (c *Consumer[R]) answer(ctx context.Context, d *delivery[R]) (h *history.Hi
 				return c.notRun(ctx, h, d, p, why)
 			}
 			giveUp, err := c.giveUpAt(ctx, h, d, p)
+			if err == nil {
+				err = schedule(ctx, h, d, p)
+			}
 			if err != nil {
 				return messages.Event{}, err
 			}
@@ -165,7 +175,7 @@ func (c *Consumer[R]) refusal(d *delivery[R]) messages.FailedBody {
 	if faults, ok := errors.AsType[*messages.Invalid](d.invalid); ok {
 		b.Fields = faults.Fields
 	}
-	if d.redriven && d.reopened == 0 { // a copy of another request's message
+	if d.claimed && d.reopened+d.scheduled == 0 { // a copy of another request's message
 		b.ConflictsWith = d.of
 	}
 	return b
@@ -321,7 +331,7 @@ func (c cause) fields() (names []string) {
 // settled logs and counts an acknowledged request. One that did not end well is a warning the first time only.
 func (c *Consumer[R]) settled(d *delivery[R], end ending, took time.Duration) {
 	c.Settled(Outcome{Operation: c.op.Name, State: end.state, Reason: end.why.Reason, Repeated: end.before, DeadLetter: end.dead(),
-		Took: took, Age: time.Since(d.Published)})
+		Took: took, Age: time.Since(latest(d.Published, d.notBefore))})
 	log, level := c.Logger, zerolog.InfoLevel
 	if end.wrong() {
 		log = log.With().Str("reason", string(end.why.Reason)).Int("http_status", end.why.HTTPStatus).Strs("fields", end.why.fields()).Logger()
@@ -342,6 +352,8 @@ func unsettled(end ending, err error) telemetry.Ending {
 	}
 	if failed, ok := errors.AsType[*clients.Error](err); ok {
 		e.Reason = failed.Reason
+	} else if errors.Is(err, history.ErrScheduled) {
+		e.Reason = messages.ReasonScheduled
 	} else if _, held := errors.AsType[*hold.ActiveError](err); held {
 		e.Reason = messages.ReasonHeld
 	}

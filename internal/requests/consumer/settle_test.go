@@ -276,7 +276,7 @@ func TestARequestOfAQueueMadeAgainIsRun(t *testing.T) {
 	for n, delivery := range []uint64{1, 2} {
 		d := h.open("", enrollment(nil), delivery)
 		d.ids[0] = fmt.Sprint("MANDATE_REQUESTS-", n+1)
-		d.Published = d.Published.Add(time.Hour)
+		d.published = d.published.Add(time.Hour)
 		h.settle(t.Context(), d)
 		if len(h.handled) == 0 || h.name(h.handled[len(h.handled)-1]) != "own at its time" {
 			t.Errorf("request %d: handled %q", n+1, h.handled)

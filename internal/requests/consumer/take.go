@@ -254,10 +254,12 @@ type delivery[R any] struct {
 	digest  string // its fingerprint
 	invalid error  // why it cannot be run
 	// ids are the ids it may be reported under: the one it names, then the queue's, for when another request has the first.
-	ids    []string
-	named  time.Time // its give_up_at, if it has one
-	giveUp time.Time
-	redrive
+	ids       []string
+	published time.Time // the first time
+	notBefore time.Time // zero if it names none
+	named     time.Time // its give_up_at, if it has one
+	giveUp    time.Time
+	claim
 }
 
 // open reads a request, and keeps it leased.
@@ -267,12 +269,12 @@ func (c *Consumer[R]) open(r *bus.Request, permit *hold.Permit) *delivery[R] {
 	d := &delivery[R]{Request: r, permit: permit}
 	named := c.decode(d)
 	d.digest = named.FingerprintOf(r.Data)
-	if d.invalid == nil && !named.GiveUpAt.IsZero() {
-		if d.invalid = messages.CheckGiveUpAt(named.GiveUpAt, r.Published, c.Kept()); d.invalid == nil {
-			d.named = named.GiveUpAt
+	if d.invalid == nil {
+		if d.invalid = messages.CheckTimes(named, r.Published, c.Kept()); d.invalid == nil {
+			d.named, d.notBefore = named.GiveUpAt, named.NotBefore
 		}
 	}
-	d.redrive = redriveOf(r)
+	d.published, d.claim = r.Published, claimOf(r)
 	d.giveUp = c.giveUp(d, r.Published, d.redriven)
 	own := r.Stream + "-" + strconv.FormatUint(r.Sequence, 10)
 	d.ids = []string{own, own + "-" + strconv.FormatInt(r.Published.UnixNano(), 36)}
@@ -282,8 +284,13 @@ func (c *Consumer[R]) open(r *bus.Request, permit *hold.Permit) *delivery[R] {
 	return d
 }
 
-// giveUp is when a request is given up that was published at a time. A redrive has its time from then on.
+// giveUp is when a request is given up that was published at a time, or was not to begin before a later one. A redrive has its
+// time from then on.
 func (c *Consumer[R]) giveUp(d *delivery[R], published time.Time, redriven bool) time.Time {
+	if d.scheduled > 0 && !redriven {
+		published = d.notBefore
+	}
+	published = latest(published, d.notBefore)
 	if d.named.IsZero() || redriven && d.named.Before(published) {
 		return published.Add(min(c.GiveUpAfter, messages.MaxGiveUp(c.Kept())))
 	}
@@ -318,8 +325,8 @@ func (c *Consumer[R]) decode(d *delivery[R]) (meta messages.Meta) {
 
 // history is the request's history under one of its ids.
 func (c *Consumer[R]) history(d *delivery[R], id string) *history.History {
-	return &history.History{Log: c.Log, Operation: c.op.Name, ID: id, Fingerprint: d.digest, Published: d.Published, Trace: trace(d.Request),
-		Numbered: !d.redriven && slices.Contains(d.ids[len(d.ids)-queueIDs:], id)}
+	return &history.History{Log: c.Log, Operation: c.op.Name, ID: id, Fingerprint: d.digest, Published: d.published, Trace: trace(d.Request),
+		Numbered: !d.claimed && slices.Contains(d.ids[len(d.ids)-queueIDs:], id)}
 }
 
 // trace is the request's W3C trace context, if it has a plausible one.
@@ -327,29 +334,32 @@ func trace(r *bus.Request) history.Trace {
 	return history.Trace{Parent: messages.Cut(r.Header.Get("traceparent")), State: messages.Cut(r.Header.Get("tracestate"))}
 }
 
-// redrive is a message's claim to be a dead letter that a person has published again. Any publisher can write that, so
-// it counts only for a history that a person has reopened for exactly these contents; without one the message is never
-// run, under any id. So nobody can take another request's id this way, and a request that is to run under an id which
-// it does not name is run under no other.
-type redrive struct {
-	redriven bool
-	of       string // the id that it is to run under
-	reopened uint64 // sequence of the reopened event
+// claim is a message's claim to be a request that was stored again: a dead letter that a person has published again, or a
+// scheduled one whose time has come. Any publisher can write that, so it counts only for a history that was reopened or
+// deferred for exactly these contents; without one the message is never run, under any id. So nobody can take another
+// request's id this way, and a request that is to run under an id which it does not name is run under no other.
+type claim struct {
+	claimed   bool
+	redriven  bool
+	of        string // the id that it is to run under
+	reopened  uint64 // sequence of the reopened event
+	scheduled uint64 // sequence of the deferred event
 }
 
-func redriveOf(from *bus.Request) redrive {
-	sequence := from.Header.Get(bus.HeaderReopened)
-	if sequence == "" { // HeaderRequestID alone counts for nothing: a dead letter has it too
-		return redrive{}
+func claimOf(from *bus.Request) (c claim) {
+	reopened, scheduled := from.Header.Get(bus.HeaderReopened), from.Header.Get(bus.HeaderScheduled)
+	if reopened == "" && scheduled == "" { // HeaderRequestID alone counts for nothing: a dead letter has it too
+		return c
 	}
-	r := redrive{redriven: true, of: from.Header.Get(bus.HeaderRequestID)}
-	r.reopened, _ = strconv.ParseUint(sequence, 10, 64) // 0 if it is not a number
-	return r
+	c.claimed, c.redriven, c.of = true, reopened != "", from.Header.Get(bus.HeaderRequestID)
+	c.reopened, _ = strconv.ParseUint(reopened, 10, 64) // 0 if it is not a number
+	c.scheduled, _ = strconv.ParseUint(scheduled, 10, 64)
+	return c
 }
 
 // asked is the id that the request is to run under, as far as its message says.
 func (d *delivery[R]) asked() string {
-	if d.redriven && messages.IsID(d.of) {
+	if d.claimed && messages.IsID(d.of) {
 		return d.of
 	}
 	return d.ids[0]
@@ -358,27 +368,35 @@ func (d *delivery[R]) asked() string {
 // queueIDs is how many of a delivery's ids are given by the queue.
 const queueIDs = 2
 
-// findReopened checks a message's claim to be a redrive against the history, and gives it the id that was reopened. If the
-// claim is false the message is invalid, with the queue's ids only.
-func (c *Consumer[R]) findReopened(ctx context.Context, d *delivery[R]) error {
-	if !d.redriven {
+// findClaimed checks a message's claim against the history, and gives it the id that was reopened or deferred. If the claim
+// is false the message is invalid, with the queue's ids only.
+func (c *Consumer[R]) findClaimed(ctx context.Context, d *delivery[R]) error {
+	if !d.claimed {
 		return nil
 	}
+	state, sequence, was := messages.Deferred, d.scheduled, "scheduled"
+	if d.redriven {
+		state, sequence, was = messages.Reopened, d.reopened, "reopened"
+	}
 	own := d.ids[len(d.ids)-queueIDs:]
-	if named := d.ids[:len(d.ids)-queueIDs]; d.reopened > 0 && messages.IsID(d.of) && (len(named) == 0 || named[0] == d.of) {
+	if named := d.ids[:len(d.ids)-queueIDs]; sequence > 0 && messages.IsID(d.of) && (len(named) == 0 || named[0] == d.of) {
 		// Whatever it became since, it is this request's: it may have been corrected before its dead letter was stored.
-		e, err := c.Log.Next(ctx, c.op.Name, c.op.Name.Subject(messages.Reopened, d.of), d.reopened)
+		e, err := c.Log.Next(ctx, c.op.Name, c.op.Name.Subject(state, d.of), sequence)
 		if err != nil {
 			return err
 		}
 		said, err := messages.ReadFacts(e.Body)
-		if err == nil && e.Sequence == d.reopened && said.By != messages.ByCorrection && said.Fingerprint == d.digest {
+		meant := said.By != messages.ByCorrection && (d.redriven || said.Reason == messages.ReasonScheduled)
+		if err == nil && e.Sequence == sequence && meant && said.Fingerprint == d.digest {
 			d.ids = append([]string{d.of}, own...)
+			if !d.redriven { // what became of it then, became of these contents
+				d.published = e.At
+			}
 			return nil
 		}
 	}
-	d.ids, d.reopened = own, 0
+	d.ids, d.reopened, d.scheduled = own, 0, 0
 	d.invalid = &messages.Invalid{Fields: map[string][]string{
-		bus.HeaderRequestID: {"names a request that was not reopened with these contents"}}}
+		bus.HeaderRequestID: {"names a request that was not " + was + " with these contents"}}}
 	return nil
 }

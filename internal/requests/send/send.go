@@ -93,7 +93,8 @@ func (m *message) resume() (begun *messages.SendStarted, err error) {
 	case prior.Started != nil:
 		begun = &messages.SendStarted{}
 		err = messages.DecodeEvent(prior.Started, begun)
-	case prior.State == messages.Deferred, prior.State == messages.Reopened && prior.Was.State != messages.Failed && prior.BatchSize == 0:
+	case prior.State == messages.Deferred && prior.Reason != messages.ReasonScheduled,
+		prior.State == messages.Reopened && prior.Was.State != messages.Failed && prior.BatchSize == 0:
 		return nil, errPurged
 	case prior.State == messages.Reopened && prior.BatchSize > 0:
 		begun = &messages.SendStarted{BatchSize: prior.BatchSize}

@@ -1,0 +1,131 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/rs/zerolog"
+
+	"errand/internal/retry"
+	"errand/pkg/messages"
+)
+
+// A scheduled request leaves its queue, where it would take a place among those in flight, and waits in the servers:
+//
+//	mandate.enroll.requested ─► scheduled.mandate.enroll.at.<id>.<contents>    a message schedule of nats-server
+//	           ▲                            │ at its time
+//	           └──── Schedules.Run ◄── scheduled.mandate.enroll.due.<id>.<contents>
+//
+// The streams of schedules are separate: where a stream takes schedules, a publisher can remove what others have published.
+
+// Schedule says which request is deferred until when.
+type Schedule struct {
+	Operation   messages.Operation
+	ID          string // that it runs under
+	Fingerprint string // of its contents: those of a correction do not replace it
+	Sequence    uint64 // of its deferred event
+	At          time.Time
+}
+
+// HeaderScheduled marks the message of a request that was scheduled: the sequence of HeaderRequestID's deferred event.
+const HeaderScheduled = "Errand-Scheduled"
+
+// headerMsgID keeps a request's Nats-Msg-Id where it is stored again.
+const headerMsgID = "Errand-Msg-Id"
+
+// ScheduledOf is the stream that keeps the scheduled requests of an operation.
+func ScheduledOf(op messages.Operation) string {
+	if QueueOf(op).Stream == MailRequests {
+		return MailScheduled
+	}
+	return MandateScheduled
+}
+
+// ScheduledFilter matches what is kept of a scheduled request, before its time and after; id may be *.
+func ScheduledFilter(op messages.Operation, id string) string {
+	return "scheduled." + string(op) + ".*." + id + ".*"
+}
+
+// contents is how much of a fingerprint tells the contents of one id apart.
+const contents = 16
+
+// Schedule keeps a request until its time. The same again changes nothing.
+func (p *Publisher) Schedule(ctx context.Context, r *Request, s Schedule) error {
+	of := s.ID + "." + s.Fingerprint[:min(contents, len(s.Fingerprint))]
+	m := &nats.Msg{Subject: "scheduled." + string(s.Operation) + ".at." + of, Data: r.Data, Header: OwnHeaders(r.Header)}
+	m.Header["Nats-Schedule"] = []string{"@at " + s.At.UTC().Format(time.RFC3339Nano)}
+	m.Header["Nats-Schedule-Target"] = []string{"scheduled." + string(s.Operation) + ".due." + of}
+	m.Header[HeaderRequestID] = []string{s.ID}
+	m.Header[HeaderScheduled] = []string{strconv.FormatUint(s.Sequence, 10)}
+	if id := r.Header.Get(nats.MsgIdHdr); id != "" {
+		m.Header[headerMsgID] = []string{messages.Cut(id)}
+	}
+	if reopened := r.Header.Get(HeaderReopened); reopened != "" {
+		m.Header[HeaderReopened] = []string{reopened}
+	}
+	if _, err := p.Publish(ctx, m); err != nil {
+		return fmt.Errorf("bus: schedule %s: %w", s.ID, err)
+	}
+	return nil
+}
+
+// Due is the message that a scheduled request is published with again, as its queue takes it.
+func Due(subject string, header nats.Header, data []byte) *nats.Msg {
+	m := &nats.Msg{Subject: scheduledOperation(subject).Requested(), Data: data, Header: OwnHeaders(header)}
+	for _, name := range []string{HeaderRequestID, HeaderScheduled, HeaderReopened, headerMsgID} {
+		if value := header.Get(name); value != "" {
+			m.Header[name] = []string{value}
+		}
+	}
+	return m
+}
+
+// scheduledOperation is the operation in a subject of a scheduled request, "" if it is of something else.
+func scheduledOperation(subject string) messages.Operation {
+	rest, ok := strings.CutPrefix(subject, "scheduled.")
+	if !ok {
+		return ""
+	}
+	return messages.ParseSubject(rest).Operation
+}
+
+// Schedules moves requests whose time has come into their queues.
+type Schedules struct {
+	Publisher *Publisher
+	Queue     *Pull
+	Logger    zerolog.Logger
+}
+
+// Run moves requests until ctx ends. One that is moved twice runs once, as any repeat.
+func (s Schedules) Run(ctx, _ context.Context) error {
+	defer s.Queue.Close()
+	for ctx.Err() == nil {
+		var moving sync.WaitGroup
+		move := func(r *Request) { moving.Go(func() { s.move(ctx, r) }) }
+		r, err := s.Queue.Next(ctx, 0)
+		if r != nil {
+			move(r)
+			err = s.Queue.Some(ctx, s.Queue.Max(), move)
+		}
+		moving.Wait()
+		if err != nil && !errors.Is(err, ErrNoMessage) && ctx.Err() == nil {
+			s.Logger.Warn().Str("consumer", s.Queue.Name()).Err(err).Msg("scheduled requests are not moved to their queue")
+			retry.Pause(ctx, retry.MissingConsumer)
+		}
+	}
+	return nil
+}
+
+func (s Schedules) move(ctx context.Context, r *Request) {
+	if _, err := s.Publisher.Publish(ctx, Due(r.Subject, r.Header, r.Data)); err != nil {
+		_ = r.NakWithDelay(retry.Fault.Wait(int(min(r.Delivered, 100))))
+		return
+	}
+	_ = r.Ack()
+}
