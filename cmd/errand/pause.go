@@ -45,6 +45,14 @@ func (p *pause) Run(ctx context.Context, c console) error {
 				return err
 			}
 			fmt.Fprintf(c.out, "%s is paused until %s\n", op, until.Local().Format(time.DateTime))
+			now := time.Now()
+			queue, err := inspect.Reader{Conn: person.Conn, JS: person.JS}.Queue(ctx, op, now)
+			if err != nil {
+				return err
+			}
+			if outlasts := queue.Outlasts(now); outlasts != "" {
+				fmt.Fprintf(c.errs, "errand: %s: %s; errand resume %s ends the pause\n", op, outlasts, inspect.Short(op))
+			}
 		}
 		return nil
 	})

@@ -2,6 +2,7 @@ package act_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -46,8 +47,16 @@ func TestAPausedQueueGivesNothingOutUntilItIsResumed(t *testing.T) {
 	if want := (inspect.Pause{Actor: "ann@example.com", Why: "moved"}); err != nil || of.Pause == nil || *of.Pause != want {
 		t.Errorf("it is paused%v, %v, want%v", of.Pause, err, &want)
 	}
-	if _, err := p.JS.Publish(t.Context(), bus.EnrollQueue.Filter, []byte("{}")); err != nil {
+	body := fmt.Sprintf(`{"give_up_at":%q}`, time.Now().Add(30*time.Minute).Format(time.RFC3339))
+	if of.Outlasts(time.Now()) != "" {
+		t.Errorf("without a request: %s", of.Outlasts(time.Now()))
+	}
+	if _, err := p.JS.Publish(t.Context(), bus.EnrollQueue.Filter, []byte(body)); err != nil {
 		t.Fatal(err)
+	}
+	of, err = inspect.Reader{Conn: p.Conn, JS: p.JS}.Queue(t.Context(), messages.Enroll, time.Now())
+	if says := of.Outlasts(time.Now()); err != nil || !strings.Contains(says, "ends in 29m, before the pause") {
+		t.Errorf("with a request of half an hour: %q, %v", says, err)
 	}
 	if batch, err := q.FetchNoWait(1); err != nil || len(batch.Messages()) > 0 {
 		t.Errorf("it gave something out, %v", err)

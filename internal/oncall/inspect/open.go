@@ -31,7 +31,8 @@ type Queue struct {
 	FirstFree   *messages.Time     `json:"oldest_untaken,omitempty"`
 	Pulls       int                `json:"pulls"` // of programs that wait for a request
 	PausedUntil *messages.Time     `json:"paused_until,omitempty"`
-	Pause       *Pause             `json:"pause,omitempty"` // what was recorded of the pause
+	Pause       *Pause             `json:"pause,omitempty"`    // what was recorded of the pause
+	GivenUp     *messages.Time     `json:"given_up,omitempty"` // when the oldest request is, of a paused queue
 
 	delivered uint64 // sequence of the last one that a program had
 }
@@ -55,9 +56,39 @@ func (r Reader) Queue(ctx context.Context, op messages.Operation, now time.Time)
 		q.Stranded, err = bus.Stranded(ctx, r.JS, of)
 	}
 	if err == nil && q.PausedUntil != nil {
-		q.Pause, err = r.pause(ctx, of)
+		if q.Pause, err = r.pause(ctx, of); err == nil {
+			q.GivenUp, err = r.givenUp(ctx, of)
+		}
 	}
 	return q, err
+}
+
+// giveUpAfter is how long a request is tried that names no end, as the programs have it by default.
+const giveUpAfter = 24 * time.Hour
+
+// givenUp is when the oldest request of a queue is given up; nil when there is none.
+func (r Reader) givenUp(ctx context.Context, of bus.Queue) (*messages.Time, error) {
+	oldest, err := (&bus.Scan{Stream: of.Stream, Filter: of.Filter, Page: 1}).Next(ctx, r.Conn)
+	if err != nil || len(oldest) == 0 {
+		return nil, err
+	}
+	meta, _ := messages.Check(messages.ParseSubject(oldest[0].Subject).Operation, oldest[0].Data) // an invalid one may name it, too
+	if meta.GiveUpAt.Before(oldest[0].Time) {                                                     // it is run again, or names none
+		meta.GiveUpAt = oldest[0].Time.Add(giveUpAfter)
+	}
+	return optional(meta.GiveUpAt), nil
+}
+
+// Outlasts says that the pause of a queue lasts longer than its oldest request is tried; "" when it does not.
+func (q Queue) Outlasts(now time.Time) string {
+	if q.PausedUntil == nil || q.GivenUp == nil || !q.GivenUp.Before(q.PausedUntil.Time) {
+		return ""
+	}
+	when := "in " + Span(q.GivenUp.Sub(now))
+	if q.GivenUp.Before(now) {
+		when = Ago(now.Sub(q.GivenUp.Time))
+	}
+	return "the time of the oldest request ends " + when + ", before the pause does, and it will fail"
 }
 
 // Pause is who paused a queue, and why.

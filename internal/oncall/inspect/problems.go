@@ -60,6 +60,7 @@ var ProblemKinds = []ProblemKind{
 	{"stranded", Critical, atQueue, "%s: the queue has forgotten %d of its requests, which nobody will run: errand provision --repair",
 		[]string{"ErrandStranded"}, ""},
 	{"paused", Info, atQueue, "%s is paused for another %s%s", []string{"ErrandPaused"}, ""},
+	{"pause_outlasts", Warning, atQueue, "%s: %s", nil, "programs do not read what waits; ErrandPaused informs of the pause"},
 	{"backlog", Warning, atQueue, "%s: %d waiting for a worker, the oldest for %s", []string{"ErrandBacklog"}, ""},
 	{"failing", Warning, atRequests, "%s: %d of %d failed in the last %s", []string{"ErrandFailing"}, ""},
 	{"uncertain", Warning, atRequests, "%s: %d ended uncertain in the last hour and still are", []string{"ErrandUncertain"}, ""},
@@ -178,6 +179,9 @@ func (p *problems) queues(s Status) {
 	for _, q := range s.Queues {
 		if q.PausedUntil != nil {
 			p.add("paused", q.Operation, Span(p.since(q.PausedUntil)), q.Pause)
+		}
+		if outlasts := q.Outlasts(p.now); outlasts != "" {
+			p.add("pause_outlasts", q.Operation, outlasts)
 		}
 		if q.Stranded > 0 {
 			p.add("stranded", q.Operation, q.Stranded)

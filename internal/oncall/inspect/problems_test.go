@@ -61,6 +61,11 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 			until := ago(-time.Hour)
 			s.Queues[0].PausedUntil, s.Queues[0].Pause = &until, &Pause{"olga", "INC-4711"}
 		}, []string{"paused: mandate.enroll is paused for another 60m by olga: INC-4711"}},
+		{func(s *Status) {
+			until, given := ago(-3*time.Hour), ago(-2*time.Hour)
+			s.Queues[0].PausedUntil, s.Queues[0].GivenUp = &until, &given
+		}, []string{"paused: mandate.enroll is paused for another 3h",
+			"pause_outlasts: mandate.enroll: the time of the oldest request ends in 2h, before the pause does, and it will fail"}},
 		{func(s *Status) { *s.Poller.ReadThrough = ago(6 * time.Minute) }, []string{"log_lag: the sending log is read up to 6m ago"}},
 		{func(s *Status) {
 			marked := ago(7 * time.Minute)
