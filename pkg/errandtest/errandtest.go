@@ -103,6 +103,7 @@ func start(t testing.TB, bubble bool) *World {
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	t.Cleanup(func() {
 		stop()
+		w.nats.Stop() // else the programs wait for what they asked of it
 		running.Wait()
 		transport.CloseIdleConnections()
 		w.box.Close()
@@ -125,7 +126,7 @@ const upstream = "http://127.0.0.1:8085"
 func (w *World) programs(transport http.RoundTripper) map[string]programs.Program {
 	log := zerolog.New(&w.log)
 	common := programs.Common{Base: programs.Base{NATS: bus.Connection{URL: "nats://127.0.0.1:4222", Dialer: dialer{w.nats}}, AdminAddr: "off",
-		ShutdownGrace: 5 * time.Second, Logger: &log}, Transport: transport,
+		ShutdownGrace: time.Millisecond, Logger: &log}, Transport: transport,
 		UpstreamTimeout: 2 * time.Second, RetryFirst: 20 * time.Millisecond, RetryMax: 500 * time.Millisecond, RetryTries: 3}
 	settle, poll, list := time.Second, 300*time.Millisecond, time.Second
 	if w.bubble {
