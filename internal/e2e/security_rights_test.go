@@ -26,9 +26,11 @@ type act struct {
 }
 
 var acts = []act{
-	{what: "ask for an enrollment", publish: "mandate.enroll.requested"},
+	{what: "ask for an enrollment", publish: "mandate.enroll.requested", may: []string{"mandate-consumer"}}, // a scheduled one
+	{what: "schedule an enrollment", publish: "scheduled.mandate.enroll.at.r1.f", may: []string{"mandate-consumer"}},
 	{what: "ask for a list", publish: "mandate.transactions.requested"},
-	{what: "ask for a message", publish: "mail.send.requested"},
+	{what: "ask for a message", publish: "mail.send.requested", may: []string{"mail-consumer"}}, // a scheduled one
+	{what: "schedule a message", publish: "scheduled.mail.send.at.r1.f", may: []string{"mail-consumer"}},
 	{what: "ask for the account", publish: "mail.account.requested"},
 	{what: "put a recipient list", publish: "$O.lists.C.x"},
 	{what: "name a recipient list", publish: "$O.lists.M.x"},
