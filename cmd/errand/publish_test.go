@@ -301,8 +301,8 @@ func TestTheExitStatusTellsTheOutcome(t *testing.T) {
 		{"failed", `{"reason":"refused","message":"no such sender"}`, "mail.send ended failed: refused: no such sender", 1},
 		{"partial", `{"recipients":3,"accepted":2}`, "2 of 3 recipients accepted", 3},
 		{"uncertain", `{"reason":"no_answer"}`, "mail.send ended uncertain: no_answer", 3},
-		{"resolved", `{"outcome":"failed"}`, "mail.send ended failed", 1},
-		{"resolved", `{"outcome":"partial"}`, "mail.send ended partial", 3},
+		{"resolved", `{"outcome":"failed"}`, "mail.send ended uncertain, and turned out to have failed", 1},
+		{"resolved", `{"outcome":"partial"}`, "mail.send ended uncertain, and turned out to be partial", 3},
 		{"erased", `{"was":{"state":"accepted"}}`, "mail.send was erased: its id is not run again", 1},
 		{"started", `{}`, "no outcome within 1s: started: a call is under way", 4},
 	} {
