@@ -37,7 +37,8 @@ is refused: cancel it first. Copies of readers, backups, recipient lists in the 
 themselves are not reached. If mail-consumer has a RECIPIENT_KEY, pass the same here, or recipients of what it sent
 since are not found by their address.
 
---of reads everything that is kept, which takes about a minute for a million requests. It refuses a request that is
+--of reads everything that is kept, which takes about a minute for a million requests; to see only what names somebody,
+the console's Find answers at once. It refuses a request that is
 of other people, too: a message to several, or one of another person; name its id to erase all of it.
 
 Dead letters and single rows are overwritten on the servers' disks at once. Events are not: their bytes stay in
@@ -71,7 +72,7 @@ func (e *erase) Run(ctx context.Context, c console) error {
 		return err
 	}
 	defer b.nc.Close()
-	found, err := e.traces(ctx, b, &bus.Secrets{Conn: b.nc, Given: secrets})
+	found, err := e.traces(ctx, c, b, &bus.Secrets{Conn: b.nc, Given: secrets})
 	if err != nil {
 		return b.unanswered(err)
 	}
@@ -90,10 +91,12 @@ func (e *erase) Run(ctx context.Context, c console) error {
 	return e.remove(ctx, c, b, person, found)
 }
 
-func (e *erase) traces(ctx context.Context, b broker, secrets *bus.Secrets) (t act.Traces, err error) {
+func (e *erase) traces(ctx context.Context, c console, b broker, secrets *bus.Secrets) (t act.Traces, err error) {
 	now := time.Now()
 	if e.Of != "" {
-		t, err = act.TracesOf(ctx, b.reader(), e.Of, secrets, now)
+		reader := b.reader()
+		reader.Progress = progress(c)
+		t, err = act.TracesOf(ctx, reader, e.Of, secrets, now)
 	}
 	for _, id := range e.IDs {
 		n := len(t.Requests)

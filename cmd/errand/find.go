@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"errand/internal/bus"
@@ -52,10 +53,30 @@ func (f *find) Run(ctx context.Context, c console) error {
 		return err
 	}
 	return f.read(ctx, "find", c, func(b broker, now time.Time) (listing, error) {
-		found, err := b.reader().Find(ctx, strings.TrimSpace(f.Word), &bus.Secrets{Conn: b.nc, Given: secrets}, f.Since.from(now))
+		reader := b.reader()
+		reader.Progress = progress(c)
+		found, err := reader.Find(ctx, strings.TrimSpace(f.Word), &bus.Secrets{Conn: b.nc, Given: secrets}, f.Since.from(now))
 		writeUnread(c, found.Unread)
 		return listFound(found, now), err
 	})
+}
+
+// progress reports how far a long search is.
+func progress(c console) func(read, of uint64) {
+	var one sync.Mutex
+	began := time.Now()
+	next := began.Add(time.Second)
+	return func(read, of uint64) {
+		one.Lock()
+		defer one.Unlock()
+		now := time.Now()
+		if now.Before(next) {
+			return
+		}
+		next = now.Add(5 * time.Second)
+		left := float64(now.Sub(began)) / float64(read) * float64(max(of, read)-read)
+		fmt.Fprintf(c.errs, "errand: read %d of %d messages, about %s left\n", read, of, inspect.Span(time.Duration(left)))
+	}
 }
 
 func listFound(found inspect.Finding, now time.Time) listing {

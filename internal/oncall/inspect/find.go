@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"errand/internal/bus"
@@ -53,6 +54,8 @@ const AsID = "request id"
 // NoRow is said of the mail to an address while no row of the sending log belongs to the request for certain.
 const NoRow = "no row matches with certainty"
 
+const progressEvery = 1000 // messages
+
 type search struct {
 	Reader
 	text    string
@@ -77,9 +80,20 @@ func (r Reader) Find(ctx context.Context, word string, secrets *bus.Secrets, sin
 	s := &search{Reader: r, text: word, word: messages.NewWord(word), secrets: secrets, requests: map[requestKey]*Found{},
 		keys: map[string]messages.Key{}}
 	var scans []func() error
+	var read, total atomic.Uint64
 	for _, stream := range []string{bus.MandateEvents, bus.MandateCallbacks, bus.MailEvents, bus.MailDeliveries, bus.DeadLetters} {
 		scans = append(scans, func() error {
-			err := bus.Scan{Stream: stream, Filter: ">", Since: since}.Each(ctx, r.Conn, func(m bus.Message) bool { return s.visit(ctx, m) })
+			first := true
+			err := bus.Scan{Stream: stream, Filter: ">", Since: since}.Each(ctx, r.Conn, func(m bus.Message) bool {
+				if first {
+					total.Add(m.Pending + 1)
+					first = false
+				}
+				if n := read.Add(1); n%progressEvery == 0 && r.Progress != nil {
+					r.Progress(n, total.Load())
+				}
+				return s.visit(ctx, m)
+			})
 			if hidden(err) {
 				s.mu.Lock()
 				s.found.Hidden = errors.Join(s.found.Hidden, err)

@@ -30,6 +30,8 @@ type Reader struct {
 	JS   jetstream.JetStream
 	// Hide removes from what an upstream said of a request whatever a message of the request names; nil removes nothing.
 	Hide func(op messages.Operation, said string, message []byte) string
+	// Progress is called by Find, several times at once, with how many messages it has read of how many; nil is not called.
+	Progress func(read, of uint64)
 }
 
 // Operations are the operations that can be requested, in the order in which they are shown.
