@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"regexp"
 	"slices"
@@ -152,9 +153,11 @@ func Connect(c Connection, name string, log zerolog.Logger) (*nats.Conn, error) 
 	if slices.ContainsFunc(servers(c.URL), c.inClear) { // only servers on this machine, not others that they name
 		opts = append(opts, nats.IgnoreDiscoveredServers())
 	}
-	if c.Dialer != nil {
-		opts = append(opts, nats.SetCustomDialer(c.Dialer))
+	dialer := c.Dialer
+	if dialer == nil {
+		dialer = &net.Dialer{Timeout: nats.DefaultTimeout}
 	}
+	opts = append(opts, nats.SetCustomDialer(gathering{dialer}))
 	identity, err := c.identity(log)
 	if err != nil {
 		return nil, err

@@ -27,6 +27,7 @@ const (
 	JetStreamStarts = 10 * time.Second       // for how long a server without JetStream may still be starting
 	Election        = 30 * time.Second       // how long a cluster may lack a leader; a server just started counts as offline for 10 s more
 	Ping            = 20 * time.Second       // how often a quiet server is asked for a sign of life: a dead one shows within a minute
+	LastWrite       = 500 * time.Millisecond // how long a connection to NATS that is closed waits for its last write
 	NATSCheck       = 5 * time.Second        // the pause between two checks of what a program needs of NATS, and the timeout of one
 	Stranded        = 2 * time.Minute        // for how long a queue's consumer must seem to have forgotten requests until that counts
 	StartOver       = time.Hour              // the pause before a queue is started over again that this did not help
@@ -63,6 +64,7 @@ const (
 // Timeouts of answers.
 const (
 	Answer       = 5 * time.Second        // for a write or a read of NATS
+	NATSWrite    = 10 * time.Second       // for a write to a connection: a server that takes nothing for so long counts as lost
 	StatusAnswer = 500 * time.Millisecond // for the programs' answers about their status
 	LeaderAnswer = 2 * time.Second        // for a poller's answer that it leads
 	StatusQuiet  = 100 * time.Millisecond // how long further replicas of a program may take, once one of each answered
