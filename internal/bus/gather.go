@@ -137,7 +137,7 @@ func (g *gathered) Close() error {
 }
 
 // SetDeadline is for reads alone: the library's writes never wait for the network, and flush has a deadline of its own.
-func (g *gathered) SetDeadline(t time.Time) error { return g.Conn.SetReadDeadline(t) }
+func (g *gathered) SetDeadline(t time.Time) error { return g.SetReadDeadline(t) }
 
 // SetWriteDeadline does nothing, see SetDeadline.
 func (*gathered) SetWriteDeadline(time.Time) error { return nil }
