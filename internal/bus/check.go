@@ -121,12 +121,12 @@ func Check(ctx context.Context, js jetstream.JetStream, queues []Queue, streams 
 }
 
 // CurrentReplicas counts the leader, which answered, and the copies that follow it.
-func CurrentReplicas(info *jetstream.StreamInfo) int {
-	if info.Cluster == nil { // a single server
+func CurrentReplicas(cluster *jetstream.ClusterInfo) int {
+	if cluster == nil { // a single server
 		return 1
 	}
 	behind := func(peer *jetstream.PeerInfo) bool { return !peer.Current || peer.Offline }
-	return 1 + len(slices.DeleteFunc(slices.Clone(info.Cluster.Replicas), behind))
+	return 1 + len(slices.DeleteFunc(slices.Clone(cluster.Replicas), behind))
 }
 
 // minLevel is the JetStream API level of nats-server 2.14.

@@ -276,12 +276,19 @@ func planStream(js jetstream.JetStream, now *jetstream.StreamInfo, want jetstrea
 	return c
 }
 
-// copied waits until a stream has all its copies, as long as an election may take: until then the loss of one server can be the loss
-// of the stream. The server answers an update before it begins to copy.
+// copied waits until a stream and its consumers have all their copies, as long as an election may take: until then the loss of one
+// server can be the loss of what they have. The server answers an update before it begins to copy.
 func copied(ctx context.Context, js jetstream.JetStream, name string, replicas int) {
 	for end := time.Now().Add(retry.Election); time.Now().Before(end); {
 		s, err := js.Stream(ctx, name)
-		if err == nil && CurrentReplicas(s.CachedInfo()) >= replicas || !retry.Pause(ctx, retry.Reconnect) {
+		ready := err == nil && CurrentReplicas(s.CachedInfo().Cluster) >= replicas
+		for _, q := range Queues() {
+			if ready && q.Stream == name {
+				c, err := s.Consumer(ctx, q.Name)
+				ready = errors.Is(err, jetstream.ErrConsumerNotFound) || err == nil && CurrentReplicas(c.CachedInfo().Cluster) >= replicas
+			}
+		}
+		if ready || !retry.Pause(ctx, retry.Reconnect) {
 			return
 		}
 	}

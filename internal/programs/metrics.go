@@ -231,7 +231,7 @@ func (m *streamMetrics) set(found map[string]*jetstream.StreamInfo) {
 			m.maxBytes.WithLabelValues(name).Set(float64(max(info.Config.MaxBytes, 0)))
 		}
 		m.replicas.WithLabelValues(name).Set(float64(info.Config.Replicas))
-		m.current.WithLabelValues(name).Set(float64(bus.CurrentReplicas(info)))
+		m.current.WithLabelValues(name).Set(float64(bus.CurrentReplicas(info.Cluster)))
 	}
 }
 

@@ -210,7 +210,7 @@ func (r Reader) stream(ctx context.Context, name string) (Stream, error) {
 	}
 	info := s.CachedInfo()
 	return Stream{Name: info.Config.Name, Messages: info.State.Msgs, Bytes: info.State.Bytes, MaxBytes: max(info.Config.MaxBytes, -1),
-		Replicas: info.Config.Replicas, Current: bus.CurrentReplicas(info), Created: messages.Time{Time: info.Created}}, nil
+		Replicas: info.Config.Replicas, Current: bus.CurrentReplicas(info.Cluster), Created: messages.Time{Time: info.Created}}, nil
 }
 
 // Says is the number of problems in words.
