@@ -109,7 +109,12 @@ func NewSlots(whole int, lanes ...Lane) Slots {
 
 // In are the same slots for a lane; for the first one if there is none of that name.
 func (s Slots) In(name string) Slots {
-	s.lane = max(0, slices.IndexFunc(s.lanes, func(l lane) bool { return l.name == name }))
+	s.lane = 0
+	for i := range s.lanes { // their names never change
+		if s.lanes[i].name == name {
+			s.lane = i
+		}
+	}
 	return s
 }
 
