@@ -105,6 +105,7 @@ type Schedules struct {
 // Run moves requests until ctx ends. One that is moved twice runs once, as any repeat.
 func (s Schedules) Run(ctx, _ context.Context) error {
 	defer s.Queue.Close()
+	said := ""
 	for ctx.Err() == nil {
 		var moving sync.WaitGroup
 		move := func(r *Request) { moving.Go(func() { s.move(ctx, r) }) }
@@ -114,10 +115,15 @@ func (s Schedules) Run(ctx, _ context.Context) error {
 			err = s.Queue.Some(ctx, s.Queue.Max(), move)
 		}
 		moving.Wait()
-		if err != nil && !errors.Is(err, ErrNoMessage) && ctx.Err() == nil {
+		switch {
+		case err == nil, errors.Is(err, ErrNoMessage):
+			said = ""
+			continue
+		case ctx.Err() == nil && err.Error() != said:
+			said = err.Error()
 			s.Logger.Warn().Str("consumer", s.Queue.Name()).Err(err).Msg("scheduled requests are not moved to their queue")
-			retry.Pause(ctx, retry.MissingConsumer)
 		}
+		retry.Pause(ctx, retry.MissingConsumer)
 	}
 	return nil
 }
