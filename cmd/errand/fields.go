@@ -22,7 +22,7 @@ const maxBody = 64 << 20
 func operationOf(subject string) (messages.Operation, error) {
 	var subjects []string
 	for _, op := range messages.Requests {
-		if op.Requested() == subject {
+		if lane := messages.ParseSubject(subject).Lane; op.RequestedIn(lane) == subject && (lane == "" || messages.IsLane(lane)) {
 			return op, nil
 		}
 		subjects = append(subjects, op.Requested())

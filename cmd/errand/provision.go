@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/bus"
+	"errand/internal/programs"
 )
 
 // provision creates and updates the streams and consumers that the programs need. A limit that is left out stays as it is.
@@ -24,6 +25,8 @@ type provision struct {
 	MaxAge   *time.Duration `env:"PROVISION_MAX_AGE" placeholder:"720h" help:"How long events are kept; new: like the others, or 720h."`
 	AckWait  *time.Duration `env:"PROVISION_ACK_WAIT" placeholder:"30s" help:"How long a silent worker keeps a request; new: 30s."`
 	MaxBytes *sizes         `env:"PROVISION_MAX_BYTES" placeholder:"10G" help:"Size of each stream, or STREAM=SIZE,…; see below."`
+
+	Lanes programs.Lanes `env:"LANES" placeholder:"default,bulk" help:"Lanes that requests can be published to, as the programs' LANES; none is ever removed."`
 
 	Reader []string `env:"PROVISION_READER" placeholder:"NAME" help:"Also serve this reader's account; see errand mirror --help."`
 
@@ -52,6 +55,7 @@ Examples:
     errand provision --missing                # what exists stays as it is
     errand provision --missing --repair       # and queues deliver what they have forgotten
     errand provision --replicas 3 --max-age 2160h --yes
+    errand provision --lanes default,bulk     # also mail.send.requested.lane.bulk and mandate.enroll.requested.lane.bulk
     errand provision --max-bytes 20G
     errand provision --max-bytes 2G,MANDATE_EVENTS=30G,MAIL_DELIVERIES=none
     errand provision --reader service         # and then, as a user of that account: errand mirror service
@@ -119,10 +123,11 @@ func (p *provision) tryPasswords(c console) error {
 func onlyMissing(c console, plan []bus.Change) []bus.Change {
 	var differ []string
 	plan = slices.DeleteFunc(plan, func(change bus.Change) bool {
-		if !change.Create {
+		adds := change.Kind == "stream" && !change.Destructive && len(change.Fields) == 1 && change.Fields[0].Name == "Subjects" // lanes
+		if !change.Create && !adds {
 			differ = append(differ, change.Kind+" "+change.Name)
 		}
-		return !change.Create
+		return !change.Create && !adds
 	})
 	if len(differ) > 0 {
 		fmt.Fprintln(c.out, "left unchanged though they differ: "+strings.Join(differ, ", ")+"; --dry-run instead of --missing shows how")
@@ -179,6 +184,7 @@ func (p *provision) limits() (l bus.Limits, err error) {
 	if p.MaxBytes != nil {
 		l.MaxBytes, l.MaxBytesOf = p.MaxBytes.each, p.MaxBytes.of
 	}
+	l.Lanes = p.Lanes.Names()
 	for _, reader := range p.Reader {
 		if !bus.ValidReader(reader) {
 			return l, invalid("--reader (PROVISION_READER)", "must be up to 32 letters, digits, - and _, got %q", reader)

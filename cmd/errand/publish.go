@@ -28,8 +28,8 @@ type publish struct {
 
 func (*publish) Help() string {
 	return `Publishes one request and prints its request id. SUBJECT is mandate.enroll.requested, mandate.transactions.requested,
-mail.send.requested or mail.account.requested. The body is built from --field, or read unchanged from
---file or standard input. A request that breaks a rule is not published.
+mail.send.requested or mail.account.requested, or such as mail.send.requested.lane.bulk for a lane. The body is built from
+--field, or read unchanged from --file or standard input. A request that breaks a rule is not published.
 
 Examples:
 
@@ -76,6 +76,7 @@ func (p *publish) Run(ctx context.Context, c console) error {
 	if err != nil {
 		return err
 	}
+	m.Subject = p.Subject // with its lane
 	b, err := p.NATS.open(ctx, "publish", c)
 	if err != nil {
 		return err
@@ -124,7 +125,7 @@ func newMsg(op messages.Operation, data []byte, anyway bool) (*nats.Msg, error) 
 func store(ctx context.Context, b broker, m *nats.Msg) (client.Receipt, error) {
 	receipt, err := client.New(b.js).PublishMsg(ctx, m)
 	switch {
-	case errors.Is(err, client.ErrTooLarge) && m.Subject == messages.Send.Requested():
+	case errors.Is(err, client.ErrTooLarge) && messages.ParseSubject(m.Subject).Operation == messages.Send:
 		return receipt, fmt.Errorf("%w: put the recipients into an object, one per line, and name it in to_object", err)
 	case errors.Is(err, client.ErrNoAck) && errors.Is(b.nc.LastError(), nats.ErrPermissionViolation):
 		return receipt, fmt.Errorf("not published: this user may not publish %s; is NATS_USER right? %w", m.Subject, b.nc.LastError())

@@ -22,6 +22,17 @@ type installed struct {
 	queues  map[string]jetstream.Consumer
 }
 
+// lanes are the lanes of the streams, and more.
+func (i installed) lanes(more ...string) []string {
+	for _, name := range []string{MandateRequests, MailRequests} {
+		if s := i.streams[name]; s != nil {
+			more = append(more, LanesOf(s.Config)...)
+		}
+	}
+	slices.Sort(more)
+	return slices.Compact(more)
+}
+
 func (i installed) config(q Queue) (config jetstream.ConsumerConfig, there bool) {
 	c, there := i.queues[q.Name]
 	if there {
@@ -30,17 +41,9 @@ func (i installed) config(q Queue) (config jetstream.ConsumerConfig, there bool)
 	return config, there
 }
 
-func inspect(ctx context.Context, js jetstream.JetStream, queues []Queue, streams ...string) (installed, error) {
+// inspect reads streams, and the queues that there may be, given their lanes.
+func inspect(ctx context.Context, js jetstream.JetStream, queues func(installed) []Queue, streams ...string) (installed, error) {
 	have := installed{map[string]*jetstream.StreamInfo{}, map[string]jetstream.Consumer{}}
-	for _, q := range queues {
-		c, err := js.Consumer(ctx, q.Stream, q.Name)
-		switch {
-		case err == nil:
-			have.queues[q.Name] = c
-		case !errors.Is(err, jetstream.ErrConsumerNotFound) && !errors.Is(err, jetstream.ErrStreamNotFound):
-			return have, fmt.Errorf("consumer %s: %w", q.Name, err)
-		}
-	}
 	for _, name := range streams {
 		s, err := js.Stream(ctx, name)
 		switch {
@@ -48,6 +51,15 @@ func inspect(ctx context.Context, js jetstream.JetStream, queues []Queue, stream
 			have.streams[name] = s.CachedInfo()
 		case !errors.Is(err, jetstream.ErrStreamNotFound):
 			return have, fmt.Errorf("stream %s: %w", name, err)
+		}
+	}
+	for _, q := range queues(have) {
+		c, err := js.Consumer(ctx, q.Stream, q.Name)
+		switch {
+		case err == nil:
+			have.queues[q.Name] = c
+		case !errors.Is(err, jetstream.ErrConsumerNotFound) && !errors.Is(err, jetstream.ErrStreamNotFound):
+			return have, fmt.Errorf("consumer %s: %w", q.Name, err)
 		}
 	}
 	return have, nil
@@ -75,6 +87,7 @@ func incompatible(have jetstream.StreamConfig) string {
 // Found is what a program needs of NATS, as Check found it.
 type Found struct {
 	Queues  map[string]jetstream.Consumer    // by name
+	All     []Queue                          // those that were asked for, and the other lanes' of the same operations
 	Streams map[string]*jetstream.StreamInfo // by name
 	Kept    time.Duration                    // how long events are kept in the stream that keeps them shortest; 0 means for ever
 	Newer   bool                             // a queue was provisioned for newer requests than this program knows: a rolling upgrade
@@ -82,7 +95,10 @@ type Found struct {
 
 // Check reports whether what a program needs is there and compatible. The error says what to run.
 func Check(ctx context.Context, js jetstream.JetStream, queues []Queue, streams ...string) (Found, error) {
-	have, err := inspect(ctx, js, queues, streams...)
+	have, err := inspect(ctx, js, func(have installed) []Queue {
+		queues = withLanes(queues, have.lanes())
+		return queues
+	}, streams...)
 	if err != nil {
 		return Found{}, err
 	}
@@ -92,6 +108,9 @@ func Check(ctx context.Context, js jetstream.JetStream, queues []Queue, streams 
 	for _, q := range queues {
 		got, there := have.config(q)
 		newer = newer || version(got) > messages.Version
+		if lane := q.Lane(); !there && lane != "" {
+			return Found{}, fmt.Errorf("NATS has no consumer %s on stream %s: run `errand provision --lanes %s` first", q.Name, q.Stream, lane)
+		}
 		if !there {
 			missing = append(missing, "consumer "+q.Name+" on stream "+q.Stream)
 			continue
@@ -117,7 +136,19 @@ func Check(ctx context.Context, js jetstream.JetStream, queues []Queue, streams 
 	if len(missing) > 0 {
 		return Found{}, fmt.Errorf("NATS has no %s: run `errand provision --missing` first", strings.Join(missing, ", no "))
 	}
-	return Found{Queues: have.queues, Streams: have.streams, Kept: shortest(ages), Newer: newer}, nil
+	return Found{Queues: have.queues, All: queues, Streams: have.streams, Kept: shortest(ages), Newer: newer}, nil
+}
+
+// withLanes are queues and those of lanes of the same operations, each once.
+func withLanes(queues []Queue, lanes []string) []Queue {
+	for _, q := range queues {
+		for _, lane := range lanes {
+			if of := q.In(lane); (q == EnrollQueue || q == SendQueue) && !slices.Contains(queues, of) {
+				queues = append(slices.Clip(queues), of)
+			}
+		}
+	}
+	return queues
 }
 
 // CurrentReplicas counts the leader, which answered, and the copies that follow it.

@@ -82,6 +82,9 @@ func DeadLetterPrefix(op messages.Operation, request string) string {
 	return "dead." + string(op) + "." + request + "."
 }
 
+// DeadOf matches the dead letters of an operation, of all lanes.
+func DeadOf(op messages.Operation) string { return "dead." + string(op) + ".>" }
+
 // maxOwn is how many bytes of the message's headers a dead letter keeps: of the 64 KiB at most, errand's take some.
 const maxOwn = 56 << 10
 

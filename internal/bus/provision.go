@@ -65,7 +65,7 @@ func Plan(ctx context.Context, js jetstream.JetStream, l Limits) ([]Change, erro
 	}
 	var have installed
 	err := persist(ctx, js.Conn(), retry.Election, func(ctx context.Context) (err error) {
-		have, err = inspect(ctx, js, Queues(), names...)
+		have, err = inspect(ctx, js, func(have installed) []Queue { return Queues(have.lanes(slices.Clone(l.Lanes)...)...) }, names...)
 		return err
 	})
 	if err != nil {
@@ -78,6 +78,7 @@ func Plan(ctx context.Context, js jetstream.JetStream, l Limits) ([]Change, erro
 		}
 	}
 	made := l.or(have.limits()).or(Defaults)
+	made.Lanes = have.lanes(slices.Clone(l.Lanes)...)
 	var plan []Change
 	var ages []time.Duration // of the streams with histories
 	for _, want := range Streams(made) {
@@ -101,7 +102,7 @@ func Plan(ctx context.Context, js jetstream.JetStream, l Limits) ([]Change, erro
 		return nil, err
 	}
 	plan = append(plan, secret...)
-	for _, q := range Queues() {
+	for _, q := range Queues(made.Lanes...) {
 		want := q.Config(made)
 		current, there := have.config(q)
 		if there && l.AckWait == 0 {
@@ -282,7 +283,7 @@ func copied(ctx context.Context, js jetstream.JetStream, name string, replicas i
 	for end := time.Now().Add(retry.Election); time.Now().Before(end); {
 		s, err := js.Stream(ctx, name)
 		ready := err == nil && CurrentReplicas(s.CachedInfo().Cluster) >= replicas
-		for _, q := range Queues() {
+		for _, q := range Queues(LanesOf(s.CachedInfo().Config)...) {
 			if ready && q.Stream == name {
 				c, err := s.Consumer(ctx, q.Name)
 				ready = errors.Is(err, jetstream.ErrConsumerNotFound) || err == nil && CurrentReplicas(c.CachedInfo().Cluster) >= replicas

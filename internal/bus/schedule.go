@@ -27,6 +27,7 @@ import (
 // Schedule says which request is deferred until when.
 type Schedule struct {
 	Operation   messages.Operation
+	Lane        string
 	ID          string // that it runs under
 	Fingerprint string // of its contents: those of a correction do not replace it
 	Sequence    uint64 // of its deferred event
@@ -35,6 +36,9 @@ type Schedule struct {
 
 // HeaderScheduled marks the message of a request that was scheduled: the sequence of HeaderRequestID's deferred event.
 const HeaderScheduled = "Errand-Scheduled"
+
+// headerLane keeps the lane of a scheduled request.
+const headerLane = "Errand-Lane"
 
 // headerMsgID keeps a request's Nats-Msg-Id where it is stored again.
 const headerMsgID = "Errand-Msg-Id"
@@ -63,6 +67,9 @@ func (p *Publisher) Schedule(ctx context.Context, r *Request, s Schedule) error 
 	m.Header["Nats-Schedule-Target"] = []string{"scheduled." + string(s.Operation) + ".due." + of}
 	m.Header[HeaderRequestID] = []string{s.ID}
 	m.Header[HeaderScheduled] = []string{strconv.FormatUint(s.Sequence, 10)}
+	if s.Lane != "" {
+		m.Header[headerLane] = []string{s.Lane}
+	}
 	if id := r.Header.Get(nats.MsgIdHdr); id != "" {
 		m.Header[headerMsgID] = []string{messages.Cut(id)}
 	}
@@ -77,7 +84,7 @@ func (p *Publisher) Schedule(ctx context.Context, r *Request, s Schedule) error 
 
 // Due is the message that a scheduled request is published with again, as its queue takes it.
 func Due(subject string, header nats.Header, data []byte) *nats.Msg {
-	m := &nats.Msg{Subject: scheduledOperation(subject).Requested(), Data: data, Header: OwnHeaders(header)}
+	m := &nats.Msg{Subject: scheduledOperation(subject).RequestedIn(header.Get(headerLane)), Data: data, Header: OwnHeaders(header)}
 	for _, name := range []string{HeaderRequestID, HeaderScheduled, HeaderReopened, headerMsgID} {
 		if value := header.Get(name); value != "" {
 			m.Header[name] = []string{value}

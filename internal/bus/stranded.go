@@ -81,7 +81,11 @@ func StartOver(ctx context.Context, js jetstream.JetStream, q Queue) error {
 
 // PlanRepairs starts the queues over that have forgotten requests.
 func PlanRepairs(ctx context.Context, js jetstream.JetStream) (plan []Change, err error) {
-	for _, q := range Queues() {
+	have, err := inspect(ctx, js, func(installed) []Queue { return nil }, MandateRequests, MailRequests)
+	if err != nil {
+		return nil, err
+	}
+	for _, q := range Queues(have.lanes()...) {
 		n, err := Stranded(ctx, js, q)
 		switch {
 		case errors.Is(err, jetstream.ErrConsumerNotFound), errors.Is(err, jetstream.ErrStreamNotFound): // a new one delivers all

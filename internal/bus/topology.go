@@ -40,6 +40,7 @@ type Limits struct {
 	MaxBytes   int64         // of each stream; Unlimited for none
 	MaxBytesOf MaxBytes      // of some streams, instead of MaxBytes
 	MaxPayload int64         // of the server, bytes
+	Lanes      []string      // of requests, beside messages.DefaultLane
 }
 
 // MaxBytes is maximum sizes of streams, by name.
@@ -86,6 +87,9 @@ func Streams(l Limits) []jetstream.StreamConfig {
 		s.MaxMsgSize = int32(min(l.MaxPayload-room, math.MaxInt32)) // what was accepted can be dead-lettered
 		for _, op := range ops {
 			s.Subjects = append(s.Subjects, op.Requested())
+		}
+		for _, lane := range l.Lanes {
+			s.Subjects = append(s.Subjects, ops[0].RequestedIn(lane))
 		}
 		return s
 	}
@@ -168,9 +172,34 @@ var (
 	SendSchedules   = Queue{MailScheduled, "mail-scheduled", "scheduled.mail.send.due.*.*"}
 )
 
-// Queues are all durable consumers.
-func Queues() []Queue {
-	return []Queue{EnrollQueue, TransactionsQueue, SendQueue, AccountQueue, EnrollSchedules, SendSchedules}
+// Queues are all durable consumers, with those of lanes.
+func Queues(lanes ...string) []Queue {
+	all := []Queue{EnrollQueue, TransactionsQueue, SendQueue, AccountQueue, EnrollSchedules, SendSchedules}
+	for _, lane := range lanes {
+		all = append(all, EnrollQueue.In(lane), SendQueue.In(lane))
+	}
+	return all
+}
+
+// In is the queue of the same operation's requests in a lane, which only EnrollQueue and SendQueue have.
+func (q Queue) In(lane string) Queue {
+	if subject := q.Operation().RequestedIn(lane); subject != q.Filter {
+		return Queue{q.Stream, q.Name + "-" + lane, subject}
+	}
+	return q
+}
+
+// Lane is the lane whose requests the queue has.
+func (q Queue) Lane() string { return messages.ParseSubject(q.Filter).Lane }
+
+// LanesOf are the lanes of a stream of requests, beside messages.DefaultLane.
+func LanesOf(c jetstream.StreamConfig) (lanes []string) {
+	for _, subject := range c.Subjects {
+		if lane := messages.ParseSubject(subject).Lane; lane != "" {
+			lanes = append(lanes, lane)
+		}
+	}
+	return lanes
 }
 
 // QueueOf is the durable consumer of an operation's requests, a zero one if it has none.
@@ -186,12 +215,27 @@ func QueueOf(op messages.Operation) Queue {
 // Config is the consumer's configuration. The history counts attempts and decides waits: there is no MaxDeliver and no BackOff.
 func (q Queue) Config(l Limits) jetstream.ConsumerConfig {
 	return jetstream.ConsumerConfig{
-		Durable: q.Name, Description: descriptions[q.Name], FilterSubject: q.Filter,
+		Durable: q.Name, Description: q.description(), FilterSubject: q.Filter,
 		AckPolicy: jetstream.AckExplicitPolicy, AckWait: l.or(Defaults).AckWait, MaxDeliver: -1,
 		// Requests that wait for a later time are pending too: a long outage must not reach the bound.
 		MaxAckPending: 100_000,
 		Metadata:      map[string]string{versionKey: strconv.Itoa(messages.Version)},
 	}
+}
+
+// String is the operation, and the lane if it is not the default one.
+func (q Queue) String() string {
+	if lane := q.Lane(); lane != "" {
+		return string(q.Operation()) + ", lane " + lane
+	}
+	return string(q.Operation())
+}
+
+func (q Queue) description() string {
+	if lane := q.Lane(); lane != "" {
+		return descriptions[QueueOf(q.Operation()).Name] + ", lane " + lane
+	}
+	return descriptions[q.Name]
 }
 
 // versionKey is where a queue says which version of requests it was last provisioned for. During a rolling upgrade an

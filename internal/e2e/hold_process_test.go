@@ -77,7 +77,7 @@ func TestAPauseShowsInReadinessAndMetrics(t *testing.T) {
 	p := in.start("mandate-consumer")
 	shows := func(text string, paused float64) func() bool {
 		return func() bool {
-			return p.says(http.StatusOK, text)() && p.gauges()[`errand_queue_paused{operation="mandate.enroll"}`] == paused
+			return p.says(http.StatusOK, text)() && p.gauges()[`errand_queue_paused{lane="default",operation="mandate.enroll"}`] == paused
 		}
 	}
 	in.until("it to be ready", time.Minute, shows("ready\n", 0))
@@ -115,8 +115,8 @@ func (in *installation) shows(p *process, want map[string]float64) {
 }
 
 const (
-	enrollsPending = `errand_queue_pending{operation="mandate.enroll"}`
-	enrollsTaken   = `errand_queue_ack_pending{operation="mandate.enroll"}`
+	enrollsPending = `errand_queue_pending{lane="default",operation="mandate.enroll"}`
+	enrollsTaken   = `errand_queue_ack_pending{lane="default",operation="mandate.enroll"}`
 )
 
 // What a program is scaled by: a worker in a call is busy, one that waits to repeat a call is not.

@@ -118,7 +118,8 @@ type History struct {
 	// Corrects reports whether the request may be run now, and so may correct one that failed before; nil: it may not.
 	Corrects func(context.Context) (bool, error)
 	Trace    Trace
-	Attempt  int // submissions made for the request so far
+	Lane     string // that the request came in; "" for messages.DefaultLane
+	Attempt  int    // submissions made for the request so far
 	// ReopenedAt is the sequence of the event that opened the batch's request again: what
 	// was refused before that is run once more. 0 when it was not.
 	ReopenedAt uint64
@@ -171,6 +172,9 @@ func (h *History) Store(ctx context.Context, s messages.State, body messages.Bod
 	}
 	ev := h.Event(s, body)
 	*body.Head() = messages.Common{RequestID: ev.RequestID(), At: messages.Time{Time: time.Now()}, Attempt: h.Attempt}
+	if s == messages.Started || s.Final(h.Operation) {
+		body.Head().Lane = h.Lane
+	}
 	failpoint.Here(failpoint.BeforeStore, string(h.Operation), string(s))
 	r := Record{Event: ev, Last: h.last, Writer: h.writer, Trace: h.Trace}
 	seq, err := h.Log.Append(ctx, r)

@@ -40,7 +40,8 @@ func (r *runtime) check(ctx context.Context, queues []bus.Queue, streams ...stri
 		return found, bus.Explain(r.nc, err)
 	}
 	r.metrics.ofStreams(streams, r.publisher.Faults)
-	r.note(found, queues)
+	r.taken = found.All
+	r.note(found)
 	var fault atomic.Pointer[string]
 	fault.Store(new(string))
 	r.ready.add(func() string { return *fault.Load() })
@@ -65,9 +66,9 @@ func (r *runtime) problem(ctx context.Context, queues []bus.Queue, streams []str
 	ctx, done := context.WithTimeout(ctx, retry.NATSCheck)
 	defer done()
 	found, err := bus.Check(ctx, r.js, queues, streams...)
-	r.note(found, queues)
+	r.note(found)
 	if err == nil {
-		r.heal(ctx, found, queues)
+		r.heal(ctx, found)
 	} else {
 		clear(r.strandings)
 	}
@@ -86,10 +87,10 @@ func (r *runtime) problem(ctx context.Context, queues []bus.Queue, streams []str
 }
 
 // note keeps the result of a check; what could not be read stays as it was.
-func (r *runtime) note(found bus.Found, queues []bus.Queue) {
-	r.metrics.queues.set(found.Queues, queues)
+func (r *runtime) note(found bus.Found) {
+	r.metrics.queues.set(found)
 	r.metrics.streams.set(found.Streams)
-	r.ready.pauses(pausesOf(found.Queues, queues))
+	r.ready.pauses(strings.TrimSpace(pausesOf(found) + "\n" + r.untaken(found)))
 	if found.Queues != nil {
 		r.keptFor.Store(int64(found.Kept))
 		r.newer.Store(found.Newer)
@@ -97,12 +98,23 @@ func (r *runtime) note(found bus.Found, queues []bus.Queue) {
 }
 
 // pausesOf says which queues are paused, a line for each.
-func pausesOf(found map[string]jetstream.Consumer, queues []bus.Queue) string {
+func pausesOf(found bus.Found) string {
 	var lines []string
-	for _, q := range queues {
-		if c := found[q.Name]; c != nil && c.CachedInfo().Paused {
+	for _, q := range found.All {
+		if c := found.Queues[q.Name]; c != nil && c.CachedInfo().Paused {
 			until := time.Now().Add(c.CachedInfo().PauseRemaining)
-			lines = append(lines, fmt.Sprintf("%s is paused until %s", q.Operation(), until.UTC().Format(time.RFC3339)))
+			lines = append(lines, fmt.Sprintf("%s is paused until %s", q, until.UTC().Format(time.RFC3339)))
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// untaken says which lanes were declared after the program started, a line for each.
+func (r *runtime) untaken(found bus.Found) string {
+	var lines []string
+	for _, q := range found.All {
+		if !slices.Contains(r.taken, q) {
+			lines = append(lines, fmt.Sprintf("%s was declared after this program started, which does not take its requests: restart it", q))
 		}
 	}
 	return strings.Join(lines, "\n")

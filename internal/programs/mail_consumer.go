@@ -36,12 +36,13 @@ func (p *MailConsumer) Run(ctx context.Context) error {
 		return err
 	}
 
-	r, found, err := p.start(ctx, "mail-consumer", p.APIURL, []bus.Queue{bus.SendQueue, bus.AccountQueue, bus.SendSchedules},
+	r, found, err := p.start(ctx, "mail-consumer", p.APIURL, append(p.Lanes.of(bus.SendQueue), bus.AccountQueue, bus.SendSchedules),
 		bus.MailRequests, bus.MailEvents, bus.MailDeliveries, bus.DeadLetters, bus.MailScheduled)
 	if err != nil {
 		return err
 	}
 	defer r.close()
+	p.Lanes = p.Lanes.with(found)
 	if secrets, err = r.recipientSecrets(ctx, secrets, 1); err != nil {
 		return err
 	}
@@ -62,7 +63,8 @@ func (p *MailConsumer) Run(ctx context.Context) error {
 	handler := &send.Handler{Upstream: api, Caller: caller, Size: p.BatchSize, Parallel: p.BatchParallel, MaxRecipients: p.MaxRecipients,
 		Open: bus.Objects{Conn: r.nc}.Open, Secret: secrets[0], Sent: store.Sent}
 	settings := p.settings(r, store)
-	sends := consumer.New(settings, bus.NewPull(r.nc, found.Queues[bus.SendQueue.Name]), sendHold, consumer.Sends(handler.Handle, send.Ended))
+	queue, lanes := pulls(r.nc, found, bus.SendQueue)
+	sends := consumer.New(settings, queue, sendHold, consumer.Sends(handler.Handle, send.Ended), lanes...)
 	accounts := consumer.New(settings, bus.NewPull(r.nc, found.Queues[bus.AccountQueue.Name]), accountHold,
 		consumer.Accounts((&query.Account{Upstream: api, Caller: caller}).Handle))
 	r.metrics.ofRequests(workers{p.Concurrency, []func() int{sends.Requests, accounts.Requests}, &calls.underWay},

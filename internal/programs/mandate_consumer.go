@@ -49,12 +49,14 @@ func (p *MandateConsumer) Run(ctx context.Context) error {
 		debug.SetGCPercent(200)
 	}
 
-	r, found, err := p.start(ctx, "mandate-consumer", p.enrollURL(), []bus.Queue{bus.EnrollQueue, bus.TransactionsQueue, bus.EnrollSchedules},
+	r, found, err := p.start(ctx, "mandate-consumer", p.enrollURL(),
+		append(p.Lanes.of(bus.EnrollQueue), bus.TransactionsQueue, bus.EnrollSchedules),
 		bus.MandateRequests, bus.MandateEvents, bus.DeadLetters, bus.MandateScheduled)
 	if err != nil {
 		return err
 	}
 	defer r.close()
+	p.Lanes = p.Lanes.with(found)
 	limit := r.limit(ctx, &p.Common)
 	api, calls, err := connect(r, &p.Common, &p.MandateAPI, p.Concurrency, limit)
 	if err != nil {
@@ -78,9 +80,10 @@ func (p *MandateConsumer) Run(ctx context.Context) error {
 	r.ready.note(times.Differs)
 	list := &mandates.List{Client: api, Policy: p.policy(), Stop: caller.Stop, Settle: p.ListSettle, Times: times}
 	settings := p.settings(r, store)
-	enrollments := consumer.New(settings, bus.NewPull(r.nc, found.Queues[bus.EnrollQueue.Name]), enrollHold,
+	queue, lanes := pulls(r.nc, found, bus.EnrollQueue)
+	enrollments := consumer.New(settings, queue, enrollHold,
 		consumer.Enrollments((&enroll.Handler{Upstream: api, List: list, Caller: caller, Zone: zone, ReturnURL: returnURL,
-			WithoutPayer: withoutPayer}).Handle))
+			WithoutPayer: withoutPayer}).Handle), lanes...)
 	listings := consumer.New(settings, bus.NewPull(r.nc, found.Queues[bus.TransactionsQueue.Name]), listHold,
 		consumer.Listings((&query.Transactions{Upstream: api, Caller: caller, WithoutPayer: withoutPayer}).Handle))
 	resolver := p.resolver(r, store, &mandates.List{Client: aside, Policy: p.policy(), Settle: retry.ResolveEnough, Times: times}, enrollHold)

@@ -164,37 +164,38 @@ type queueMetrics struct{ pending, ackPending, paused, stranded *prometheus.Gaug
 
 func newQueueMetrics() *queueMetrics {
 	return &queueMetrics{
-		pending: gauges("operation", "errand_queue_pending",
-			"Requests in the queue that were not delivered yet, by operation; every replica reports the same."),
-		ackPending: gauges("operation", "errand_queue_ack_pending",
-			"Requests of the queue that are in flight or deferred, by operation; every replica reports the same."),
-		paused: gauges("operation", "errand_queue_paused", "1 while a queue is paused, by operation; every replica reports the same."),
-		stranded: gauges("operation", "errand_queue_stranded",
-			"Requests in a queue that its consumer has forgotten for two minutes, by operation; every replica reports the same."),
+		pending: gauges("operation lane", "errand_queue_pending",
+			"Requests in the queue that were not delivered yet, by operation and lane; every replica reports the same."),
+		ackPending: gauges("operation lane", "errand_queue_ack_pending",
+			"Requests of the queue that are in flight or deferred, by operation and lane; every replica reports the same."),
+		paused: gauges("operation lane", "errand_queue_paused",
+			"1 while a queue is paused, by operation and lane; every replica reports the same."),
+		stranded: gauges("operation lane", "errand_queue_stranded",
+			"Requests in a queue that its consumer has forgotten for two minutes, by operation and lane; every replica reports the same."),
 	}
 }
 
-func gauges(label, name, help string) *prometheus.GaugeVec {
-	return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{label})
+// gauges takes any number of labels, separated by spaces, as counters does.
+func gauges(labels, name, help string) *prometheus.GaugeVec {
+	return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, strings.Fields(labels))
 }
 
-// counters takes any number of labels, separated by spaces.
 func counters(labels, name, help string) *prometheus.CounterVec {
 	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, strings.Fields(labels))
 }
 
-// set stores what the servers just reported; found is nil if they did not answer.
-func (m *queueMetrics) set(found map[string]jetstream.Consumer, of []bus.Queue) {
-	if found == nil {
+// set stores what the servers just reported; found has no queues if they did not answer.
+func (m *queueMetrics) set(found bus.Found) {
+	if found.Queues == nil {
 		reset(m.pending, m.ackPending, m.paused, m.stranded)
 		return
 	}
-	for _, q := range of {
-		op, info := string(q.Operation()), found[q.Name].CachedInfo()
-		m.pending.WithLabelValues(op).Set(float64(info.NumPending))
-		m.ackPending.WithLabelValues(op).Set(float64(info.NumAckPending))
-		m.paused.WithLabelValues(op).Set(oneIf(info.Paused))
-		m.stranded.WithLabelValues(op) // 0 until heal finds some
+	for _, q := range found.All {
+		op, lane, info := string(q.Operation()), laneOf(q), found.Queues[q.Name].CachedInfo()
+		m.pending.WithLabelValues(op, lane).Set(float64(info.NumPending))
+		m.ackPending.WithLabelValues(op, lane).Set(float64(info.NumAckPending))
+		m.paused.WithLabelValues(op, lane).Set(oneIf(info.Paused))
+		m.stranded.WithLabelValues(op, lane) // 0 until heal finds some
 	}
 }
 

@@ -33,11 +33,11 @@ func (s *stranding) read(n int, now time.Time) int {
 
 // heal looks for requests that the program's queues have forgotten, and starts such a queue over. Every replica may: what is
 // delivered twice is not run twice. Where the history may not know what was run, or a person paused the queue, a person decides.
-func (r *runtime) heal(ctx context.Context, found bus.Found, queues []bus.Queue) {
+func (r *runtime) heal(ctx context.Context, found bus.Found) {
 	if r.strandings == nil {
 		r.strandings = map[string]stranding{}
 	}
-	for _, q := range queues {
+	for _, q := range found.All {
 		n, err := bus.Forgotten(ctx, r.js, q)
 		if err != nil { // it shows as a fault
 			delete(r.strandings, q.Name)
@@ -45,7 +45,7 @@ func (r *runtime) heal(ctx context.Context, found bus.Found, queues []bus.Queue)
 		}
 		s, now := r.strandings[q.Name], time.Now()
 		n = s.read(n, now)
-		r.metrics.queues.stranded.WithLabelValues(string(q.Operation())).Set(float64(n))
+		r.metrics.queues.stranded.WithLabelValues(string(q.Operation()), laneOf(q)).Set(float64(n))
 		requests, events := found.Streams[q.Stream], found.Streams[bus.EventsOf(q.Operation())]
 		// The history has the time of a scheduled request.
 		known := q == bus.EnrollSchedules || q == bus.SendSchedules ||
@@ -53,7 +53,7 @@ func (r *runtime) heal(ctx context.Context, found bus.Found, queues []bus.Queue)
 		if n > 0 && known && !found.Queues[q.Name].CachedInfo().Paused && now.After(s.next) {
 			s.next = now.Add(retry.StartOver)
 			err := bus.StartOver(ctx, r.js, q)
-			r.log.Warn().Err(err).Str("op", string(q.Operation())).Int("requests", n).Msg("the queue had forgotten requests: it is started over")
+			r.log.Warn().Err(err).Str("op", q.String()).Int("requests", n).Msg("the queue had forgotten requests: it is started over")
 		}
 		r.strandings[q.Name] = s
 	}

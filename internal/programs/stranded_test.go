@@ -44,7 +44,7 @@ func TestAQueueThatForgotRequestsIsStartedOverAfterTwoMinutes(t *testing.T) {
 		{"delivered and deferred", func(t *testing.T, r *runtime) {
 			pull := pullOf(t, r)
 			for range 5 {
-				got, err := pull.Take(t.Context())
+				got, err := pull.Next(t.Context(), time.Second)
 				check(t, err)
 				check(t, got.NakWithDelay(time.Hour))
 			}
@@ -90,7 +90,7 @@ func TestAQueueThatForgotRequestsIsStartedOverAfterTwoMinutes(t *testing.T) {
 					if took == after {
 						want = c.measured
 					}
-					line := fmt.Sprintf("errand_queue_stranded{operation=\"mandate.enroll\"} %d\n", want)
+					line := fmt.Sprintf("errand_queue_stranded{lane=\"default\",operation=\"mandate.enroll\"} %d\n", want)
 					if got := scrape(t, r.metrics); took <= after && !bytes.Contains(got, []byte(line)) {
 						t.Fatalf("after %v want %s in:\n%s", took, line, got)
 					}

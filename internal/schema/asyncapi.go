@@ -165,6 +165,7 @@ var (
 	requestHeaders = object{{"type", "object"}, {"properties", append(object{
 		{"Nats-Msg-Id", header("The request id, if the body has none. JetStream's duplicate window goes by it.")},
 		{"Errand-Reopened", header("Of a dead letter that a person runs again: the sequence of the event that says so.")},
+		{"Errand-Lane", header("Of a request that waits for its not_before: its lane.")},
 		{"Errand-Scheduled", header("Of a request whose not_before has come: the sequence of its deferred event.")},
 	}, trace...)}}
 	eventHeaders = object{

@@ -40,7 +40,15 @@ type Client struct {
 	//	}
 	Trace func(context.Context) map[string]string
 
-	js jetstream.JetStream
+	js   jetstream.JetStream
+	lane string
+}
+
+// Lane returns a client that publishes enrollments and mail to a lane, which must be declared; see docs/use/publish.md.
+func (c *Client) Lane(name string) *Client {
+	in := *c
+	in.lane = name
+	return &in
 }
 
 // New makes a client of a connection's JetStream. So that it comes back after every
@@ -52,8 +60,8 @@ func New(js jetstream.JetStream) *Client { return &Client{js: js} }
 // *messages.Invalid.
 var (
 	// ErrNotTaken says that nothing was stored: no stream takes the subject from this user.
-	// The user may not publish it, or NATS is not provisioned.
-	ErrNotTaken = errors.New("not published: no stream takes it; may this user publish it, and was `errand provision` run?")
+	// The user may not publish it, its lane is not declared, or NATS is not provisioned.
+	ErrNotTaken = errors.New("not published: no stream takes it; may this user publish it, is its lane declared, and was `errand provision` run?")
 	// ErrTooLarge says that nothing was stored: the server takes no message of that size. A
 	// list of recipients that is too long goes into an object store, see messages.ObjectRef.
 	ErrTooLarge = errors.New("not published: it is larger than the server accepts")

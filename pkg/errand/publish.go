@@ -63,6 +63,9 @@ func (c *Client) Publish(ctx context.Context, r messages.Request) (Receipt, erro
 		_, name, _ := strings.Cut(string(r.Operation()), ".")
 		m.Header.Set(nats.MsgIdHdr, name+"-"+rand.Text())
 	}
+	if op := r.Operation(); op == messages.Enroll || op == messages.Send {
+		m.Subject = op.RequestedIn(c.lane)
+	}
 	return c.PublishMsg(ctx, m)
 }
 
@@ -112,17 +115,18 @@ func NewMsg(op messages.Operation, body []byte) (*nats.Msg, error) {
 // message has a request id, in its body or as its Nats-Msg-Id. Errors are the errors of Publish; a subject that takes no
 // requests is a *messages.Invalid.
 func (c *Client) PublishMsg(ctx context.Context, m *nats.Msg) (Receipt, error) {
-	op, ok := strings.CutSuffix(m.Subject, ".requested")
-	if !ok || !slices.Contains(messages.Requests, messages.Operation(op)) {
+	s := messages.ParseSubject(m.Subject)
+	op := s.Operation
+	if s.Dead || s.State != messages.Requested || !slices.Contains(messages.Requests, op) {
 		return Receipt{}, &messages.Invalid{Fields: map[string][]string{"subject": {"must be one of " + subjects()}}}
 	}
-	meta, err := messages.Check(messages.Operation(op), m.Data) // what is wrong with it is in its outcome
+	meta, err := messages.Check(op, m.Data) // what is wrong with it is in its outcome
 	id := meta.ID(m.Header.Get(nats.MsgIdHdr), err)
 	ack, err := c.store(ctx, c.traced(ctx, m), id != "")
 	if err != nil {
 		return Receipt{}, fmt.Errorf("publish %s: %w", m.Subject, err)
 	}
-	r := Receipt{Operation: messages.Operation(op), Stream: ack.Stream, Sequence: ack.Sequence, Duplicate: ack.Duplicate}
+	r := Receipt{Operation: op, Stream: ack.Stream, Sequence: ack.Sequence, Duplicate: ack.Duplicate}
 	r.Fingerprint, r.RequestID = meta.Fingerprint, cmp.Or(id, r.Position())
 	return r, nil
 }

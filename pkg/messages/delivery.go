@@ -194,6 +194,9 @@ func (c Common) appendTo(j []byte) []byte {
 	if c.Abridged {
 		j = append(j, `,"abridged":true`...)
 	}
+	if c.Lane != "" {
+		j = AppendString(append(j, `,"lane":`...), c.Lane)
+	}
 	return j
 }
 

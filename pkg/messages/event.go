@@ -35,6 +35,9 @@ type Common struct {
 	// Abridged: parts were left out, since the whole is larger than the servers
 	// take. See Abridge.
 	Abridged bool `json:"abridged,omitempty"`
+	// Lane is the one the request was published to, in started and final events; "" for
+	// DefaultLane.
+	Lane string `json:"lane,omitempty"`
 }
 
 // Head returns c itself, so that the program that stores an event can fill it in.

@@ -141,6 +141,8 @@ func TestASubjectIsParsed(t *testing.T) {
 		"mandate.enroll.started.a-1":      {Operation: Enroll, State: Started, ID: "a-1"},
 		"mandate.enroll.requested":        {Operation: Enroll, State: Requested},
 		"dead.mail.send.requested":        {Operation: Send, State: Requested, Dead: true},
+		"mail.send.requested.lane.bulk":   {Operation: Send, State: Requested, Lane: "bulk"},
+		"mail.send.requested.bulk":        {},
 		"mail.batch.accepted.a.12":        {Operation: Batch, State: Accepted, ID: "a", Batch: 12},
 		"mail.log.sent.a.3":               {Operation: Log, State: Sent, ID: "a", Batch: 3},
 		"mail.log.watermark":              {Operation: Log, State: Marked},

@@ -49,6 +49,23 @@ const Unmatched = "unmatched"
 // Requested is the subject requests of the operation are published on.
 func (o Operation) Requested() string { return string(o) + ".requested" }
 
+// DefaultLane is the lane of requests that are published on Requested itself.
+const DefaultLane = "default"
+
+// RequestedIn is the subject requests of the operation are published on to be run in a lane, Requested for DefaultLane or "".
+// Only Enroll and Send have other lanes, and only those that were declared: no stream takes the others.
+func (o Operation) RequestedIn(lane string) string {
+	if lane == "" || lane == DefaultLane {
+		return o.Requested()
+	}
+	return o.Requested() + ".lane." + lane
+}
+
+// IsLane says whether s can be the name of a lane: [a-z0-9-]{1,32}.
+func IsLane(s string) bool {
+	return len(s) > 0 && len(s) <= 32 && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
+}
+
 // Subject is the subject of the event that puts request id into state s. For
 // Batch, id is a BatchID. An empty id is left out together with its dot.
 func (o Operation) Subject(s State, id string) string {
@@ -104,13 +121,14 @@ type Subject struct {
 	State     State  // Requested for a request and for its dead letter
 	ID        string // the request id, or Unmatched; "" for Requested and for the log as a whole
 	Batch     int    // counted from 1; 0: the event is not about one batch
+	Lane      string // of a request and its dead letter; "" for DefaultLane
 	Dead      bool   // a dead letter; its request id is in a header
 }
 
 // ParseSubject reads
 //
-//	<domain>.<operation>.requested                 a request
-//	dead.<domain>.<operation>.requested            a dead letter
+//	<domain>.<operation>.requested[.lane.<lane>]   a request
+//	dead.<a request's subject>                     a dead letter
 //	<domain>.<operation>.<state>[.<id>[.<batch>]]  an event
 //
 // It returns the zero Subject for anything else. It does not allocate.
@@ -128,6 +146,9 @@ func ParseSubject(subject string) Subject {
 		return Subject{}
 	}
 	if s.State == Requested {
+		if s.Lane = strings.TrimPrefix(id, "lane."); s.Lane == id && id != "" {
+			return Subject{}
+		}
 		return s
 	}
 	id, batch, _ := strings.Cut(id, ".")

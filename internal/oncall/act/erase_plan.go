@@ -166,7 +166,7 @@ func (e *Erasure) message(ctx context.Context, nc *nats.Conn, last bus.Message, 
 }
 
 func (e *Erasure) deadLetters(ctx context.Context, nc *nats.Conn) error {
-	scan := bus.Scan{Stream: bus.DeadLetters, Filter: "dead." + e.Operation.Requested()}
+	scan := bus.Scan{Stream: bus.DeadLetters, Filter: bus.DeadOf(e.Operation)}
 	err := scan.Each(ctx, nc, func(m bus.Message) bool {
 		if m.Header.Get(bus.HeaderRequestID) != e.RequestID {
 			return true

@@ -277,7 +277,7 @@ func reopen(ctx context.Context, log history.Log, item Item, by, why string) (ui
 
 // message is a request's message as it is published again.
 func (r Requests) message(ctx context.Context, op messages.Operation, id string, of bus.Message) (*nats.Msg, error) {
-	m := &nats.Msg{Subject: op.Requested(), Data: of.Data, Header: bus.OwnHeaders(of.Header)}
+	m := &nats.Msg{Subject: op.RequestedIn(messages.ParseSubject(of.Subject).Lane), Data: of.Data, Header: bus.OwnHeaders(of.Header)}
 	m.Header[bus.HeaderRequestID] = []string{id}
 	limit, err := r.Queues.MaxSize(ctx, op)
 	if err != nil {

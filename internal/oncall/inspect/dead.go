@@ -66,7 +66,7 @@ func (r Reader) DeadLetters(ctx context.Context, q Query) ([]DeadLetter, error) 
 }
 
 func (r Reader) deadOfOperation(ctx context.Context, op messages.Operation, q Query) ([]DeadLetter, error) {
-	scan := bus.Scan{Stream: bus.DeadLetters, Filter: "dead." + op.Requested(), From: q.From, Since: q.Since}
+	scan := bus.Scan{Stream: bus.DeadLetters, Filter: bus.DeadOf(op), From: q.From, Since: q.Since}
 	if some, err := scan.ToNewest(ctx, r.Conn, q.limitOfScan()); err != nil || !some {
 		return nil, err
 	}
@@ -168,7 +168,7 @@ func (r Reader) deadOf(ctx context.Context, s Story) (letters []DeadLetter, err 
 			continue
 		}
 		// Another server's clock may be behind.
-		scan := bus.Scan{Stream: bus.DeadLetters, Filter: "dead." + s.Operation.Requested(), Since: e.Time.Add(-time.Second), Page: 64}
+		scan := bus.Scan{Stream: bus.DeadLetters, Filter: bus.DeadOf(s.Operation), Since: e.Time.Add(-time.Second), Page: 64}
 		id := bus.DeadLetterID(s.Operation, s.RequestID, e.Sequence)
 		err := scan.Each(ctx, r.Conn, func(m bus.Message) bool {
 			if m.Header.Get(nats.MsgIdHdr) != id {

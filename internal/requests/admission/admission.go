@@ -67,8 +67,8 @@ func (s *Share) Free(n int) {
 }
 
 // Slots bound what is under way at once, of all operations of a program together. Where several lanes wait, each is served in
-// proportion to its weight (start-time fair queueing: Goyal, Vin, Cheng, SIGCOMM 1996); what a lane leaves, others have. A Slots
-// is one lane's view of them.
+// proportion to its weight (start-time fair queueing: Goyal, Vin, Cheng, SIGCOMM 1996); what a lane leaves, others have, but for
+// one slot that each lane without any can have at once. A Slots is one lane's view of them.
 type Slots struct {
 	*slots
 	lane int
@@ -79,6 +79,7 @@ type slots struct {
 	whole int
 	taken int
 	turn  float64 // that of the lane that was served last
+	queue bool    // made by NewTurn
 	lanes []lane
 }
 
@@ -86,10 +87,20 @@ type lane struct {
 	name    string
 	weight  float64
 	next    float64 // its turn
+	eager   bool    // it has had as many as it asked for
+	taken   int
 	waiting []chan struct{}
 }
 
-// Lane is a name and how much of the calls it has of each 1 where others wait, too.
+// Lanes are the names of a Slots' lanes, the first of those that name none first.
+func (s Slots) Lanes() (names []string) {
+	for i := range s.lanes {
+		names = append(names, s.lanes[i].name)
+	}
+	return names
+}
+
+// Lane is a name and how many calls it has for each one of a lane of weight 1, where both wait.
 type Lane struct {
 	Name   string
 	Weight int
@@ -105,6 +116,13 @@ func NewSlots(whole int, lanes ...Lane) Slots {
 		s.lanes = []lane{{weight: 1}}
 	}
 	return Slots{slots: s}
+}
+
+// NewTurn makes slots of those who wait in a queue: lanes get there by weight alone.
+func NewTurn(whole int, lanes ...Lane) Slots {
+	s := NewSlots(whole, lanes...)
+	s.queue = true
+	return s
 }
 
 // In are the same slots for a lane; for the first one if there is none of that name.
@@ -136,16 +154,29 @@ func (s Slots) Try() bool {
 }
 
 func (s Slots) try() bool {
-	if s.taken == s.whole {
+	mine := &s.lanes[s.lane]
+	if !s.may(mine) {
 		return false
 	}
 	s.taken++
-	s.serve(&s.lanes[s.lane])
+	s.serve(mine)
 	return true
+}
+
+// may reports whether a lane may take a slot: one stays free for each other lane that has none.
+func (s *slots) may(l *lane) bool {
+	kept := 0
+	for i := range s.lanes {
+		if other := &s.lanes[i]; other != l && other.taken == 0 {
+			kept++
+		}
+	}
+	return s.whole > s.taken && (s.queue || s.whole-s.taken > min(kept, s.whole-1))
 }
 
 // serve counts that a lane got a slot. One that wanted none for a while has saved up nothing.
 func (s *slots) serve(l *lane) {
+	l.taken++
 	s.turn = max(s.turn, l.next)
 	l.next = s.turn + 1/l.weight
 }
@@ -175,30 +206,42 @@ func (s Slots) Take(ctx context.Context) error {
 	return nil // it came in the same moment
 }
 
-// TakeSome waits for a slot, and takes as many as are free up to n.
+// TakeSome waits for a slot, and takes as many as are free up to n: of several lanes that could use more, each its part.
 func (s Slots) TakeSome(ctx context.Context, n int) (taken int, err error) {
 	if err := s.Take(ctx); err != nil {
 		return 0, err
 	}
-	for taken = 1; taken < n && s.Try(); taken++ {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	mine, all := &s.lanes[s.lane], 0.0
+	mine.eager = n > 1
+	for i := range s.lanes {
+		if l := &s.lanes[i]; l == mine || l.eager {
+			all += l.weight
+		}
+	}
+	most := min(n, max(1, int(float64(s.whole-s.taken+1)*mine.weight/all)))
+	for taken = 1; taken < most && s.try(); taken++ {
 	}
 	return taken, nil
 }
 
-// Free gives a slot back: to whom it is due of those that wait.
+// Free gives a slot of the lane back: to whom it is due of those that wait.
 func (s Slots) Free() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.taken--
+	s.lanes[s.lane].taken--
 	var due *lane
 	for i := range s.lanes {
-		if l := &s.lanes[i]; len(l.waiting) > 0 && (due == nil || l.next < due.next) {
+		if l := &s.lanes[i]; len(l.waiting) > 0 && (due == nil || l.next < due.next) && s.may(l) {
 			due = l
 		}
 	}
 	if due == nil {
-		s.taken--
 		return
 	}
+	s.taken++
 	s.serve(due)
 	close(due.waiting[0])
 	due.waiting = slices.Delete(due.waiting, 0, 1)

@@ -62,6 +62,8 @@ type Caller struct {
 	// Throttle waits until a call may be made, within retry.MayCall; nil means no limit. Errors: ctx's cause, or the program's
 	// end.
 	Throttle func(context.Context) error
+	// Turn is taken before Throttle, so that lanes that wait for it are served by weight: few wait there. nil with one lane.
+	Turn *admission.Slots
 	// Owe counts a call that did not wait for Throttle; nil means no limit.
 	Owe func()
 }
@@ -150,19 +152,20 @@ type run[T any] struct {
 	result  Result[T]
 	unknown messages.Reason // why the fate of an earlier call is unknown; "" if no call's is
 	lease   Lease
-	counted bool     // the history's attempt counts the call that comes next
-	found   Deadline // until when OnUnknown's answer may be acted upon
-	looks   int      // how often OnUnknown was asked for the next call
-	slotted bool     // a slot is taken
-	allowed Deadline // until when the call that Throttle let pass may begin
-	asked   int      // how often Throttle was asked for the next call
+	counted bool            // the history's attempt counts the call that comes next
+	found   Deadline        // until when OnUnknown's answer may be acted upon
+	looks   int             // how often OnUnknown was asked for the next call
+	slots   admission.Slots // the request's lane's
+	slotted bool            // a slot is taken
+	allowed Deadline        // until when the call that Throttle let pass may begin
+	asked   int             // how often Throttle was asked for the next call
 }
 
 // Run makes the call, unless something is in the way. Errors: history.ErrFenced when another worker has the request,
 // the log's, or the context's cause; then only the history says what is known.
 func Run[T any](ctx context.Context, caller *Caller, call Call[T]) (Result[T], error) {
 	p := call.Prior
-	r := &run[T]{Caller: caller, Call: call, unknown: unknownOf(p),
+	r := &run[T]{Caller: caller, Call: call, unknown: unknownOf(p), slots: caller.Slots.In(call.History.Lane),
 		lease: Lease{caller: caller, history: call.History, started: call.Started, over: call.Over}}
 	last := p.State == messages.Deferred && p.Reason == r.unknown // the call of unknown fate was the last one
 	r.result = Result[T]{AfterUnknown: p.AfterUnknown && !last, HeldCount: p.HeldCount, Reason: r.unknown,
@@ -209,7 +212,7 @@ func (r *run[T]) once(ctx context.Context) (failed, err error) {
 		return nil, err
 	}
 	r.slotted = true
-	defer func() { r.slotted = false; r.Slots.Free() }()
+	defer func() { r.slotted = false; r.slots.Free() }()
 	if ended, err := r.prepare(ctx); err != nil || ended { // the wait for a slot may have been long
 		return nil, err
 	}

@@ -114,7 +114,7 @@ func Defer[T any](ctx context.Context, h *history.History, r Result[T], body *me
 func (r *run[T]) await(ctx context.Context) error {
 	limited, cancel := context.WithDeadline(ctx, r.GiveUpAt)
 	defer cancel()
-	err := r.Throttle(limited)
+	err := r.throttle(limited)
 	switch {
 	case err == nil:
 		r.allowed = newDeadline(min(retry.MayCall<<min(r.asked, 8), retry.MayCallMax))
@@ -130,10 +130,21 @@ func (r *run[T]) await(ctx context.Context) error {
 	return nil
 }
 
+func (r *run[T]) throttle(ctx context.Context) error {
+	if r.Turn != nil {
+		turn := r.Turn.In(r.History.Lane)
+		if err := turn.Take(ctx); err != nil {
+			return err
+		}
+		defer turn.Free()
+	}
+	return r.Throttle(ctx)
+}
+
 // awaitSlot takes a slot before give_up_at. The call is announced again before its deadline passes: else a repeat of the
 // request would find a call of unknown fate that was never made. A verdict means that there will be no call; no slot is taken.
 func (r *run[T]) awaitSlot(ctx context.Context) error {
-	if r.Slots.Try() {
+	if r.slots.Try() {
 		return nil
 	}
 	patient, end := r.patient(ctx)
@@ -141,7 +152,7 @@ func (r *run[T]) awaitSlot(ctx context.Context) error {
 	for {
 		wait := min(time.Until(r.lease.until.monotonic)-retry.Margin/2, time.Until(r.GiveUpAt))
 		waits, cancel := context.WithTimeout(patient, wait)
-		err := r.Slots.Take(waits)
+		err := r.slots.Take(waits)
 		cancel()
 		switch {
 		case err == nil:

@@ -69,10 +69,10 @@ func (r *run[T]) look(ctx context.Context, fresh bool) (ended bool, err error) {
 
 func (r *run[T]) ask(ctx context.Context, fresh bool) (Verdict, error) {
 	if r.LooksUp && !r.slotted {
-		if err := r.Slots.Take(ctx); err != nil {
+		if err := r.slots.Take(ctx); err != nil {
 			return "", err
 		}
-		defer r.Slots.Free()
+		defer r.slots.Free()
 	}
 	defer func() {
 		r.found = newDeadline(min(retry.LookIsGood<<min(r.looks, 8), retry.LookIsGoodMax))

@@ -86,39 +86,41 @@ type Observer struct {
 	Tracer   *telemetry.Tracer // nil without traces
 }
 
-// Consumer settles the requests of one queue.
+// Consumer settles the requests of one operation.
 type Consumer[R any] struct {
 	Settings
 	op    Operation[R]
-	queue Queue
+	lanes []*lane
 	hold  *hold.Hold
 
 	lease    lease
-	large    large
-	fault    atomic.Pointer[string]
 	stopping atomic.Bool
 }
 
-// New makes the consumer of a queue, which Run closes.
-func New[R any](s Settings, queue Queue, h *hold.Hold, op Operation[R]) *Consumer[R] {
-	return &Consumer[R]{Settings: s, op: op, queue: queue, hold: h, lease: lease{every: queue.AckWait() / 3}}
+// Lane is a queue of the same operation beside the first.
+type Lane struct {
+	Name string
+	Queue
+}
+
+// New makes the consumer of an operation's queues, which Run closes.
+func New[R any](s Settings, queue Queue, h *hold.Hold, op Operation[R], lanes ...Lane) *Consumer[R] {
+	c := &Consumer[R]{Settings: s, op: op, hold: h, lease: lease{every: queue.AckWait() / 3}}
+	for _, l := range append([]Lane{{messages.DefaultLane, queue}}, lanes...) {
+		c.lanes = append(c.lanes, &lane{queue: l.Queue, places: s.InFlight.In(l.Name), pulling: admission.NewSlots(1)})
+		c.lease.every = min(c.lease.every, l.AckWait()/3)
+	}
+	return c
 }
 
 // Fault says what keeps the consumer from taking work; "" when nothing does.
 func (c *Consumer[R]) Fault() string {
-	if f := c.fault.Load(); f != nil {
-		return *f
-	}
-	return ""
-}
-
-func (c *Consumer[R]) unhealthy(f string) {
-	if f != c.Fault() {
-		c.fault.Store(&f)
-		if f != "" {
-			c.Logger.Warn().Str("consumer", c.queue.Name()).Msg(f)
+	for _, l := range c.lanes {
+		if f := l.fault.Load(); f != nil && *f != "" {
+			return *f
 		}
 	}
+	return ""
 }
 
 // Requests is how many requests are in flight.
@@ -128,40 +130,43 @@ func (c *Consumer[R]) Requests() int { return c.lease.count() }
 func (c *Consumer[R]) Run(ctx, hard context.Context) error {
 	context.AfterFunc(ctx, func() { c.stopping.Store(true) })
 	var workers, taking sync.WaitGroup
-	work := make(chan *bus.Request)
+	work := make(chan taken)
 	for range c.InFlight.Whole() {
 		workers.Go(func() {
-			for r := range work {
-				c.work(ctx, hard, r)
-				c.InFlight.Free()
+			for t := range work {
+				c.work(ctx, hard, t)
+				t.places.Free()
 			}
 		})
 	}
-	pull := &puller{pulling: admission.NewSlots(1), work: work}
-	for range takers {
-		taking.Go(func() {
-			for ctx.Err() == nil {
-				if err := c.take(ctx, hard, pull); err != nil {
-					c.awaitQueue(ctx, err)
+	for _, l := range c.lanes {
+		for range takers {
+			taking.Go(func() {
+				for ctx.Err() == nil {
+					if err := c.take(ctx, hard, l, work); err != nil {
+						c.awaitQueue(ctx, l, err)
+					}
 				}
-			}
-		})
+			})
+		}
 	}
 	taking.Wait()
-	c.queue.Close()
+	for _, l := range c.lanes {
+		l.queue.Close()
+	}
 	close(work)
 	workers.Wait()
 	return nil
 }
 
-func (c *Consumer[R]) work(ctx, hard context.Context, r *bus.Request) {
-	bytes, err := c.admitLarge(ctx, r)
+func (c *Consumer[R]) work(ctx, hard context.Context, t taken) {
+	bytes, err := c.admitLarge(ctx, t)
 	if err != nil {
 		return
 	}
-	defer c.large.room.Free(bytes)
+	defer t.large.room.Free(bytes)
 	permit := c.hold.Permit()
-	switch d := c.open(r, permit); {
+	switch d := c.open(t, permit); {
 	case permit.Admit(d.asked()):
 		c.settle(hard, d)
 	default: // a hold began meanwhile
@@ -171,22 +176,22 @@ func (c *Consumer[R]) work(ctx, hard context.Context, r *bus.Request) {
 
 // awaitQueue handles a take that brought nothing. A deleted consumer looks like a silent one, so it is looked up until
 // it is there: a take that waits for its next message would not show that it came back.
-func (c *Consumer[R]) awaitQueue(ctx context.Context, why error) {
+func (c *Consumer[R]) awaitQueue(ctx context.Context, l *lane, why error) {
 	if errors.Is(why, bus.ErrNoMessage) {
 		return
 	}
 	for retry.Pause(ctx, retry.MissingConsumer) {
-		_, _, err := c.queue.Waiting(ctx)
+		_, _, err := l.queue.Waiting(ctx)
 		switch {
 		case err == nil && errors.Is(why, bus.ErrRefused):
-			c.unhealthy(fmt.Sprintf("consumer %s delivers no requests: %v: if this lasts, look at the request limits that were set on it",
-				c.queue.Name(), why))
+			l.unhealthy(c.Logger, fmt.Sprintf("consumer %s delivers no requests: %v: if this lasts, look at the request limits that were set on it",
+				l.queue.Name(), why))
 			return
 		case err == nil:
-			c.unhealthy("")
+			l.unhealthy(c.Logger, "")
 			return
 		case errors.Is(err, bus.ErrQueueGone):
-			c.unhealthy(fmt.Sprintf("consumer %s is gone: run `errand provision --missing`", c.queue.Name()))
+			l.unhealthy(c.Logger, fmt.Sprintf("consumer %s is gone: run `errand provision --missing`", l.queue.Name()))
 		}
 	}
 }

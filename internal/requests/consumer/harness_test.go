@@ -16,6 +16,7 @@ import (
 
 	"errand/internal/bus"
 	"errand/internal/history/historytest"
+	"errand/internal/requests/admission"
 	"errand/internal/requests/attempt"
 	"errand/internal/requests/hold"
 	"errand/internal/sandbox/devkit/devtest"
@@ -54,7 +55,7 @@ func newHarness(t *testing.T) *harness {
 	h.source = found.Queues[bus.EnrollQueue.Name]
 	queue := bus.NewPull(nc, h.source)
 	t.Cleanup(queue.Close)
-	h.Consumer = New(Settings{Log: h.log, Dead: publisher, Later: publisher,
+	h.Consumer = New(Settings{InFlight: admission.NewSlots(8), Log: h.log, Dead: publisher, Later: publisher,
 		GiveUpAfter: 24 * time.Hour, Kept: func() time.Duration { return 0 },
 		Newer:  func() bool { return false },
 		Logger: zerolog.New(zerolog.SyncWriter(&h.said)), Observer: Observer{Settled: h.count,
@@ -120,14 +121,14 @@ func (h *harness) open(header, body string, n uint64) *delivery[messages.EnrollR
 	}
 	_, err := h.js.PublishMsg(h.t.Context(), m)
 	h.must(err)
-	r, err := h.queue.Next(h.t.Context(), time.Second)
+	r, err := h.lanes[0].queue.Next(h.t.Context(), time.Second)
 	h.must(err)
 	if header != "" { // the stream would take it for a duplicate
 		r.Header.Set(nats.MsgIdHdr, header)
 	}
 	permit, err := h.hold.Acquire(h.t.Context())
 	h.must(err)
-	d := h.Consumer.open(r, permit)
+	d := h.Consumer.open(taken{r, h.lanes[0]}, permit)
 	d.Delivered = n
 	return d
 }

@@ -16,33 +16,34 @@ import (
 func TestLargeRequestsShareTheirRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const mega, all = 1 << 20, 17
-		c := &Consumer[messages.EnrollRequest]{lease: lease{every: time.Minute}}
+		l := &lane{}
+		c := &Consumer[messages.EnrollRequest]{lanes: []*lane{l}, lease: lease{every: time.Minute}}
 		admit := func(ctx context.Context, bytes int) (int, error) {
 			r := &bus.Request{Data: make([]byte, bytes), Acker: ignored{}}
 			if isLarge(r) {
-				c.large.waiting.Add(1)
+				l.large.waiting.Add(1)
 			}
-			return c.admitLarge(ctx, r)
+			return c.admitLarge(ctx, taken{r, l})
 		}
-		taken := make(chan int, all)
+		taking := make(chan int, all)
 		for range all {
 			go func() {
 				bytes, err := admit(t.Context(), mega)
 				if err != nil {
 					t.Error(err)
 				}
-				taken <- bytes
+				taking <- bytes
 			}()
 		}
 		synctest.Wait()
-		if len(taken) != all-1 {
-			t.Fatalf("%d requests of a megabyte are in flight, want %d", len(taken), all-1)
+		if len(taking) != all-1 {
+			t.Fatalf("%d requests of a megabyte are in flight, want %d", len(taking), all-1)
 		}
 		if bytes, err := admit(t.Context(), largeBytes-1); bytes != 0 || err != nil {
 			t.Errorf("a small request took %d bytes, %v", bytes, err)
 		}
 		for range all {
-			c.large.room.Free(<-taken)
+			l.large.room.Free(<-taking)
 		}
 		bytes, err := admit(t.Context(), 100*mega)
 		if bytes != 100*mega || err != nil {
@@ -53,8 +54,8 @@ func TestLargeRequestsShareTheirRoom(t *testing.T) {
 		if _, err := admit(ctx, mega); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("a request beside it: %v", err)
 		}
-		c.large.room.Free(bytes)
-		if c.large.waiting.Wait(); !c.large.room.Try(roomForLarge, roomForLarge) || c.lease.count() != 0 {
+		l.large.room.Free(bytes)
+		if l.large.waiting.Wait(); !l.large.room.Try(roomForLarge, roomForLarge) || c.lease.count() != 0 {
 			t.Errorf("something stays taken, or %d are leased", c.lease.count())
 		}
 	})

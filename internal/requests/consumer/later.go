@@ -36,8 +36,8 @@ func schedule[R any](ctx context.Context, h *history.History, d *delivery[R], p 
 // leave acknowledges a scheduled request once the servers keep it until its time: waiting in its queue, it would take a place
 // among those in flight. One that comes back too early, by this program's clock, waits in its queue.
 func (c *Consumer[R]) leave(ctx context.Context, d *delivery[R], h *history.History) error {
-	err := c.Later.Schedule(ctx, d.Request, bus.Schedule{Operation: c.op.Name, ID: h.ID, Fingerprint: d.digest, Sequence: h.Sequence(),
-		At: d.notBefore})
+	err := c.Later.Schedule(ctx, d.Request, bus.Schedule{Operation: c.op.Name, Lane: d.lane, ID: h.ID, Fingerprint: d.digest,
+		Sequence: h.Sequence(), At: d.notBefore})
 	if err != nil {
 		return err
 	}

@@ -36,11 +36,11 @@ func (h *harness) scheduled() uint64 {
 // next takes what is in the queue.
 func (h *harness) next() *delivery[messages.EnrollRequest] {
 	h.t.Helper()
-	r, err := h.queue.Next(h.t.Context(), 10*time.Second)
+	r, err := h.lanes[0].queue.Next(h.t.Context(), 10*time.Second)
 	h.must(err)
 	permit, err := h.hold.Acquire(h.t.Context())
 	h.must(err)
-	return h.Consumer.open(r, permit)
+	return h.Consumer.open(taken{r, h.lanes[0]}, permit)
 }
 
 func TestAScheduledRequestLeavesItsQueueAndRunsAtItsTimeUnderItsID(t *testing.T) {

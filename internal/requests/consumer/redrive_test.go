@@ -178,11 +178,11 @@ func TestTheTimeOfARedrivenRequestCountsFromItsPublication(t *testing.T) {
 		}
 		_, err := h.js.PublishMsg(t.Context(), m)
 		h.must(err)
-		r, err := h.queue.Next(t.Context(), time.Second)
+		r, err := h.lanes[0].queue.Next(t.Context(), time.Second)
 		h.must(err)
 		permit, err := h.hold.Acquire(t.Context())
 		h.must(err)
-		d := h.Consumer.open(r, permit)
+		d := h.Consumer.open(taken{r, h.lanes[0]}, permit)
 		if got := time.Until(d.giveUp).Round(time.Minute); got != c.want {
 			t.Errorf("named %s, redriven %v: given up in %v, want %v", c.named, c.redriven, got, c.want)
 		}

@@ -3,12 +3,15 @@ package consumer
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/rs/zerolog"
 
 	"errand/internal/bus"
 	"errand/internal/history"
@@ -22,26 +25,46 @@ import (
 // takers is how many goroutines take requests. While the operation is held, one probes; the other continues at its end.
 const takers = 2
 
-type puller struct {
+// lane is one queue of the operation, and its part of what all of them share.
+type lane struct {
+	queue   Queue
+	places  admission.Slots // in flight
 	pulling admission.Slots // of the one taker that takes for workers
-	work    chan<- *bus.Request
-	more    bool // the last pull brought as many as were asked for
+	more    bool            // the last pull brought as many as were asked for
+	large   large
+	fault   atomic.Pointer[string]
+}
+
+// taken is a request on its way to a worker.
+type taken struct {
+	*bus.Request
+	*lane
+}
+
+// unhealthy notes why the lane's queue delivers nothing, "" if it does.
+func (l *lane) unhealthy(log zerolog.Logger, f string) {
+	if before := l.fault.Load(); before == nil && f != "" || before != nil && *before != f {
+		l.fault.Store(&f)
+		if f != "" {
+			log.Warn().Str("consumer", l.queue.Name()).Msg(f)
+		}
+	}
 }
 
 // take takes as many requests as workers are free, or makes a probe. None waits in a buffer, where its AckWait would run out.
-func (c *Consumer[R]) take(ctx, hard context.Context, p *puller) error {
+func (c *Consumer[R]) take(ctx, hard context.Context, l *lane, work chan<- taken) error {
 	permit, err := c.hold.Acquire(ctx)
 	if err != nil {
 		return err
 	}
 	if !permit.Probe() {
-		return c.takeForWorkers(ctx, permit, p)
+		return c.takeForWorkers(ctx, permit, l, work)
 	}
-	if err := c.InFlight.Take(ctx); err != nil {
+	if err := l.places.Take(ctx); err != nil {
 		permit.Release(false)
 		return err
 	}
-	defer c.InFlight.Free()
+	defer l.places.Free()
 	err = c.probe(ctx, hard, permit)
 	permit.Release(errors.Is(err, bus.ErrNoMessage) && c.empty(ctx))
 	return err
@@ -49,23 +72,23 @@ func (c *Consumer[R]) take(ctx, hard context.Context, p *puller) error {
 
 // takeForWorkers passes requests to the workers. An empty queue is asked for one request until there is one: so it
 // keeps one worker from the program's other queues, and they never keep that worker from it.
-func (c *Consumer[R]) takeForWorkers(ctx context.Context, permit *hold.Permit, p *puller) error {
-	if err := p.pulling.Take(ctx); err != nil {
+func (c *Consumer[R]) takeForWorkers(ctx context.Context, permit *hold.Permit, l *lane, work chan<- taken) error {
+	if err := l.pulling.Take(ctx); err != nil {
 		return err
 	}
-	defer p.pulling.Free()
-	c.large.waiting.Wait()
+	defer l.pulling.Free()
+	l.large.waiting.Wait()
 	n := 1
-	if p.more {
-		n = c.queue.Max()
+	if l.more {
+		n = l.queue.Max()
 	}
-	free, err := c.InFlight.TakeSome(ctx, n)
+	free, err := l.places.TakeSome(ctx, n)
 	if err != nil {
 		return err
 	}
 	defer func() {
 		for range free {
-			c.InFlight.Free()
+			l.places.Free()
 		}
 	}()
 	if permit.Spent() { // a hold began meanwhile
@@ -77,28 +100,28 @@ func (c *Consumer[R]) takeForWorkers(ctx context.Context, permit *hold.Permit, p
 			free--
 		} else { // it was asked for before the connection was lost
 			c.lease.take(r)
-			_ = c.InFlight.Take(context.Background())
+			_ = l.places.Take(context.Background())
 		}
 		if isLarge(r) {
-			c.large.waiting.Add(1)
+			l.large.waiting.Add(1)
 		}
-		p.work <- r
+		work <- taken{r, l}
 	}
-	if p.more {
-		err = c.queue.Some(ctx, asked, give)
+	if l.more {
+		err = l.queue.Some(ctx, asked, give)
 	} else {
 		var r *bus.Request
 		for err = bus.ErrNoMessage; errors.Is(err, bus.ErrNoMessage) && !permit.Spent(); {
-			r, err = c.queue.Next(ctx, 0)
+			r, err = l.queue.Next(ctx, 0)
 			if r != nil || errors.Is(err, bus.ErrNoMessage) {
-				c.unhealthy("")
+				l.unhealthy(c.Logger, "")
 			}
 		}
 		if r != nil {
 			give(r)
 		}
 	}
-	p.more = free < asked
+	l.more = free < asked
 	return err
 }
 
@@ -174,20 +197,18 @@ const maxPassedOver = 10_000
 func (c *Consumer[R]) choose(ctx context.Context, permit *hold.Permit) (*delivery[R], error) {
 	var again *delivery[R]
 	for range maxPassedOver {
-		var r *bus.Request
-		var err error
-		if again == nil && !permit.Spent() {
-			r, err = c.queue.Next(ctx, 2*c.hold.Interval)
-		} else {
-			r, err = c.queue.Take(ctx)
+		wait := 2 * c.hold.Interval
+		if again != nil || permit.Spent() {
+			wait = 0
 		}
+		t, err := c.next(ctx, wait)
 		if err != nil && again != nil {
 			break
 		}
 		if err != nil {
 			return nil, err
 		}
-		d := c.open(r, permit)
+		d := c.open(t, permit)
 		switch {
 		case permit.Admit(d.asked()):
 			c.passOver(again)
@@ -202,6 +223,33 @@ func (c *Consumer[R]) choose(ctx context.Context, permit *hold.Permit) (*deliver
 	return again, nil
 }
 
+// next takes a request of any lane, in no order, and waits for one about so long. Errors: see Queue.
+func (c *Consumer[R]) next(ctx context.Context, wait time.Duration) (taken, error) {
+	var why error
+	for end := time.Now().Add(wait); ; {
+		for _, i := range rand.Perm(len(c.lanes)) {
+			l := c.lanes[i]
+			r, err := l.takeOne(ctx, len(c.lanes) == 1, time.Until(end))
+			if r != nil {
+				return taken{r, l}, nil
+			}
+			if why == nil || !errors.Is(err, bus.ErrNoMessage) {
+				why = err
+			}
+		}
+		if !errors.Is(why, bus.ErrNoMessage) || !time.Now().Before(end) || !retry.Pause(ctx, retry.Follow) {
+			return taken{}, why
+		}
+	}
+}
+
+func (l *lane) takeOne(ctx context.Context, alone bool, wait time.Duration) (*bus.Request, error) {
+	if alone && wait > 0 {
+		return l.queue.Next(ctx, wait)
+	}
+	return l.queue.Take(ctx)
+}
+
 // passOver gives back a request that may not be worked on now. It returns before the next probe is due.
 func (c *Consumer[R]) passOver(d *delivery[R]) {
 	if d != nil {
@@ -210,10 +258,12 @@ func (c *Consumer[R]) passOver(d *delivery[R]) {
 	}
 }
 
-// empty reports whether the queue is known to have no request at all, neither deferred nor with another worker.
+// empty reports whether the queues are known to have no request at all, neither deferred nor with another worker.
 func (c *Consumer[R]) empty(ctx context.Context) bool {
-	pending, unacknowledged, err := c.queue.Waiting(ctx)
-	return err == nil && pending == 0 && unacknowledged == 0
+	return !slices.ContainsFunc(c.lanes, func(l *lane) bool {
+		pending, unacknowledged, err := l.queue.Waiting(ctx)
+		return err != nil || pending+unacknowledged > 0
+	})
 }
 
 // largeBytes is what a large request has at least. Smaller ones are not counted: all in flight are few.
@@ -222,7 +272,7 @@ const largeBytes = 64 << 10
 // roomForLarge bounds the bytes of large requests in flight: processing needs several times a request's bytes.
 const roomForLarge = 16 << 20
 
-// large is the memory that large requests share. While one of them waits for its part, no more requests are taken.
+// large is the memory that large requests of a lane share. While one of them waits for its part, no more of the lane are taken.
 type large struct {
 	waiting sync.WaitGroup  // large requests on their way to a worker, or without room
 	room    admission.Share // in bytes
@@ -232,23 +282,24 @@ func isLarge(r *bus.Request) bool { return len(r.Data) >= largeBytes }
 
 // admitLarge waits for room for a request, and keeps its lease. When the program ends first, the request goes back. The
 // caller frees the returned bytes.
-func (c *Consumer[R]) admitLarge(ctx context.Context, r *bus.Request) (bytes int, err error) {
-	if !isLarge(r) {
+func (c *Consumer[R]) admitLarge(ctx context.Context, t taken) (bytes int, err error) {
+	if !isLarge(t.Request) {
 		return 0, nil
 	}
-	defer c.large.waiting.Done()
-	c.lease.take(r)
-	defer c.lease.drop(r)
-	if err := c.large.room.Take(ctx, len(r.Data), roomForLarge); err != nil {
-		_ = r.NakWithDelay(retry.PullExpiry) // or one of our own pulls has it again
+	defer t.large.waiting.Done()
+	c.lease.take(t.Request)
+	defer c.lease.drop(t.Request)
+	if err := t.large.room.Take(ctx, len(t.Data), roomForLarge/len(c.lanes)); err != nil {
+		_ = t.NakWithDelay(retry.PullExpiry) // or one of our own pulls has it again
 		return 0, err
 	}
-	return len(r.Data), nil
+	return len(t.Data), nil
 }
 
 // delivery is one request on one delivery, read.
 type delivery[R any] struct {
 	*bus.Request
+	lane    string
 	permit  *hold.Permit
 	body    R
 	digest  string // its fingerprint
@@ -263,10 +314,11 @@ type delivery[R any] struct {
 }
 
 // open reads a request, and keeps it leased.
-func (c *Consumer[R]) open(r *bus.Request, permit *hold.Permit) *delivery[R] {
-	c.unhealthy("")
+func (c *Consumer[R]) open(t taken, permit *hold.Permit) *delivery[R] {
+	t.unhealthy(c.Logger, "")
+	r := t.Request
 	c.lease.take(r)
-	d := &delivery[R]{Request: r, permit: permit}
+	d := &delivery[R]{Request: r, lane: messages.ParseSubject(r.Subject).Lane, permit: permit}
 	named := c.decode(d)
 	d.digest = named.FingerprintOf(r.Data)
 	if d.invalid == nil {
@@ -326,6 +378,7 @@ func (c *Consumer[R]) decode(d *delivery[R]) (meta messages.Meta) {
 // history is the request's history under one of its ids.
 func (c *Consumer[R]) history(d *delivery[R], id string) *history.History {
 	return &history.History{Log: c.Log, Operation: c.op.Name, ID: id, Fingerprint: d.digest, Published: d.published, Trace: trace(d.Request),
+		Lane:     d.lane,
 		Numbered: !d.claimed && slices.Contains(d.ids[len(d.ids)-queueIDs:], id)}
 }
 

@@ -34,7 +34,7 @@ func (h *harness) run(n int, inFlight admission.Slots, handle Handler[messages.E
 			h.t.Fatalf("%d requests wait, want %d", h.state().NumPending, n)
 		}
 	}
-	h.InFlight, h.op.Handle = inFlight, handle
+	h.InFlight, h.lanes[0].places, h.op.Handle = inFlight, inFlight, handle
 	h.Settled = func(Outcome) {}
 	ctx, end := context.WithCancel(h.t.Context())
 	ran := make(chan error, 1)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"errand/internal/history"
+	"errand/internal/requests/admission"
 	"errand/internal/retry"
 	"errand/pkg/messages"
 )
@@ -81,7 +82,7 @@ func (m *message) bytes(ctx context.Context) (int64, error) {
 func (m *message) admit() bool {
 	if m.share == 0 && time.Now().Before(m.request.GiveUpAt) {
 		n := max(m.Parallel, longCalls)
-		if !m.long.Try(n, m.Caller.Slots.Whole()/2) {
+		if !m.longOfLane().Try(n, m.Caller.Slots.Whole()/2) {
 			return false
 		}
 		m.share = n
@@ -90,7 +91,16 @@ func (m *message) admit() bool {
 }
 
 // leave frees what admit took.
-func (m *message) leave() { m.long.Free(m.share) }
+func (m *message) leave() {
+	if m.share > 0 {
+		m.longOfLane().Free(m.share)
+	}
+}
+
+func (m *message) longOfLane() *admission.Share {
+	share, _ := m.long.LoadOrStore(m.request.History.Lane, new(admission.Share))
+	return share.(*admission.Share)
+}
 
 // untilStopped ends texts with errStopping when the program ends.
 func (m *message) untilStopped(texts iter.Seq2[string, error]) iter.Seq2[string, error] {

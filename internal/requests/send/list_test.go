@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"errand/internal/history"
 	"errand/internal/requests/admission"
 	"errand/internal/requests/attempt"
 	"errand/pkg/messages"
@@ -39,7 +40,8 @@ func (h *holder) message() *message {
 		giveUp = time.Now()
 	}
 	return &message{Handler: &h.Handler, size: 1000, request: attempt.Request[messages.SendRequest]{
-		Body: messages.SendRequest{ToObject: &messages.ObjectRef{}}, Delivery: attempt.Delivery{GiveUpAt: giveUp}}}
+		Body:     messages.SendRequest{ToObject: &messages.ObjectRef{}},
+		Delivery: attempt.Delivery{GiveUpAt: giveUp, History: &history.History{}}}}
 }
 
 // Messages to long lists leave calls to those to few: one that finds no share comes back
@@ -71,7 +73,7 @@ func TestLongListsLeavePlacesToOthers(t *testing.T) {
 	}
 	h.size = longBytes + 1
 	planned("the second when the first has left", second, nil)
-	if second.leave(); !h.long.Try(100, 1) || !h.comparing.Try(100, 1) || !h.comparingLong.Try(100, 1) {
+	if second.leave(); !second.longOfLane().Try(100, 1) || !h.comparing.Try(100, 1) || !h.comparingLong.Try(100, 1) {
 		t.Error("something stays taken")
 	}
 }

@@ -140,7 +140,8 @@ func (d *delivery) settle(ctx context.Context, b batch) {
 		}
 	}()
 	r := d.request
-	h := &history.History{Log: r.History.Log, Operation: messages.Batch, ID: messages.BatchID(r.History.ID, b.number), Trace: r.History.Trace}
+	h := &history.History{Log: r.History.Log, Operation: messages.Batch, ID: messages.BatchID(r.History.ID, b.number),
+		Trace: r.History.Trace, Lane: r.History.Lane}
 	leftOut := history.LeftOut(d.named, b.number)
 	if !leftOut {
 		h.ReopenedAt, h.Named = d.reopened, len(d.named) > 0

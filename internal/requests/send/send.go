@@ -18,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -45,7 +46,7 @@ type Handler struct {
 	// Sent stores a record of a call for the readers of the sending log. No call is made before it returned nil.
 	Sent func(context.Context, messages.SentBody) error
 
-	long          admission.Share // of calls: messages to long lists
+	long          sync.Map        // by lane, *admission.Share of calls: messages to long lists
 	comparing     admission.Share // lists that take memory
 	comparingLong admission.Share // long lists, which take more
 }
