@@ -18,6 +18,7 @@ import (
 	"errand/internal/programs"
 	"errand/internal/sandbox"
 	"errand/internal/sandbox/devkit"
+	"errand/pkg/messages"
 )
 
 // installation is everything that runs: NATS, both upstreams, the programs.
@@ -136,7 +137,8 @@ func (h *installation) programs(log zerolog.Logger) (map[string]programs.Program
 	common := programs.Common{Base: programs.Base{NATS: bus.Connection{URL: h.nats}, AdminAddr: "off", ShutdownGrace: 5 * time.Second,
 		Logger: &log},
 		UpstreamTimeout: 5 * time.Second, RetryFirst: 100 * time.Millisecond, RetryMax: 2 * time.Second, RetryTries: 5}
-	requests := programs.Requests{Concurrency: 64, GiveUpAfter: 24 * time.Hour}
+	requests := programs.Requests{Concurrency: 64, GiveUpAfter: 24 * time.Hour,
+		Lanes: programs.Lanes{{Name: messages.DefaultLane, Weight: 4}, {Name: demoLane, Weight: 1}}}
 	mandates := programs.MandateAPI{APIURL: h.sandbox, APIVersion: "v3", APIToken: "demo-token", PortalKey: "demo-portal", Checksum: checksum,
 		ChecksumAmount: "shortest", Timezone: "Asia/Kuala_Lumpur"}
 	mail := programs.MailAPI{APIURL: h.sandbox, APIKey: "demo-key"}
@@ -163,13 +165,16 @@ func demoSettings() *sandbox.Settings {
 	return &v
 }
 
-// createMissing creates missing streams and consumers, and does not change existing ones.
+// demoLane is the lane of the long list.
+const demoLane = "bulk"
+
+// createMissing creates missing streams, consumers and lanes, and does not change existing ones.
 func (h *installation) createMissing(ctx context.Context) error {
-	plan, err := bus.Plan(ctx, h.broker.js, bus.Limits{MaxPayload: h.broker.nc.MaxPayload()})
+	plan, err := bus.Plan(ctx, h.broker.js, bus.Limits{MaxPayload: h.broker.nc.MaxPayload(), Lanes: []string{demoLane}})
 	if err != nil {
 		return err
 	}
-	plan = slices.DeleteFunc(plan, func(c bus.Change) bool { return !c.Create })
+	plan = slices.DeleteFunc(plan, func(c bus.Change) bool { return !c.Adds() })
 	return bus.Apply(ctx, plan, false, func(bus.Change) {})
 }
 

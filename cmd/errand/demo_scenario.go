@@ -37,6 +37,8 @@ type scenario struct {
 type demoRequest struct {
 	id, title  string
 	op         messages.Operation
+	lane       string
+	later      time.Duration // from when it is published to its not_before
 	body       map[string]any
 	want       outcome
 	got        outcome
@@ -56,12 +58,13 @@ type outcome struct {
 func newScenario(now time.Time) *scenario {
 	run := strconv.FormatInt(now.Unix()%(36*36*36*36*36), 36)
 	s := &scenario{domain: "demo-" + run + ".example.com"}
+	few, many := s.few("letter-"+run), s.many("news-"+run)
+	few.later, many.lane = time.Second, demoLane
 	s.requests = []*demoRequest{
 		s.enrollment("enroll-"+run, "an enrollment", outcome{state: messages.Succeeded, requested: 1, calls: 1, accepted: 1,
 			application: approved}),
 		s.enrollment("refuse-"+run, "one that is refused", outcome{state: messages.Failed, requested: 1, calls: 1, refused: 1}),
-		s.few("letter-" + run),
-		s.many("news-" + run),
+		few, many,
 	}
 	return s
 }
@@ -77,7 +80,7 @@ func (s *scenario) enrollment(id, title string, want outcome) *demoRequest {
 // few is a message to three people: one gets it, one bounces, one gets it later.
 func (s *scenario) few(id string) *demoRequest {
 	to := []string{"ann@" + s.domain, "bob.bounces@" + s.domain, "cho.defers@" + s.domain}
-	return s.message(id, "a message to 3", to, to, outcome{state: messages.Accepted, requested: 3, calls: 1, accepted: 3, delivered: 2,
+	return s.message(id, "mail to 3, later", to, to, outcome{state: messages.Accepted, requested: 3, calls: 1, accepted: 3, delivered: 2,
 		bounced: 1, batches: 1})
 }
 
@@ -99,7 +102,7 @@ func (s *scenario) many(id string) *demoRequest {
 		local, _, _ := strings.Cut(good[n*100], "@")
 		to = append(to, local+"@"+strings.ToUpper(s.domain)) // domains are compared without case
 	}
-	return s.message(id, "a message to 2,500", to, good, outcome{state: messages.Accepted, requested: len(to), calls: manyBatches,
+	return s.message(id, "mail to 2,500, bulk", to, good, outcome{state: messages.Accepted, requested: len(to), calls: manyBatches,
 		accepted:  manyPeople,
 		delivered: manyPeople - manyBounces, bounced: manyBounces, leftOut: duplicates + malformed, batches: manyBatches})
 }
@@ -145,6 +148,9 @@ func (s *scenario) run(ctx context.Context, h *installation) error {
 const pace = 400 * time.Millisecond
 
 func (r *demoRequest) publish(ctx context.Context, b broker) error {
+	if r.later > 0 {
+		r.body["not_before"] = messages.Time{Time: time.Now().Add(r.later)}
+	}
 	data, err := json.Marshal(r.body)
 	if err != nil {
 		return err
@@ -153,6 +159,7 @@ func (r *demoRequest) publish(ctx context.Context, b broker) error {
 	if err != nil {
 		return fmt.Errorf("the demo's own request %s: %w", r.id, err)
 	}
+	m.Subject = r.op.RequestedIn(r.lane)
 	r.receipt, err = store(ctx, b, m)
 	return err
 }

@@ -24,8 +24,8 @@ func TestDemoEndsAsExpected(t *testing.T) {
 		`(?m)^an enrollment +1 +1 +1 +- +- +0$`, `(?m)^    approved by its payer$`,
 		`mandate\.callback\.received +enroll-`, `mandate\.application\.approved +enroll-`,
 		`(?m)^one that is refused +1 +1 +0 +- +- +1$`,
-		`(?m)^a message to 3 +3 +1 +3 +2 +1 +0$`,
-		`(?m)^a message to 2,500 +2,510 +3 +2,500 +2,475 +25 +0$`, `(?m)^    left out: 10 invalid or twice$`,
+		`(?m)^mail to 3, later +3 +1 +3 +2 +1 +0$`,
+		`(?m)^mail to 2,500, bulk +2,510 +3 +2,500 +2,475 +25 +0$`, `(?m)^    left out: 10 invalid or twice$`,
 		`(?m)^enrollment  http://127\.0\.0\.1:\d+/enroll/`, `mail        http://127`, `NATS        nats://127`,
 		`mandate\.enroll\.failed .*reason=refused http=422`, `mail\.batch\.accepted `, `2,500 of 2,500`,
 	} {
@@ -73,7 +73,7 @@ func TestDemoReportsUnexpectedResults(t *testing.T) {
 	s.requests[0].note(client.Event{State: messages.Failed, Data: []byte(`{"attempt":1}`)})
 	problems := strings.Join(s.check(sandbox.Oracle{}), "\n")
 	for _, want := range []string{"an enrollment (" + s.requests[0].id + "): got {state:failed ",
-		"a message to 2,500 (" + s.requests[3].id + "): got {state: requested:2510 calls:0 accepted:0 delivered:0 ",
+		"mail to 2,500, bulk (" + s.requests[3].id + "): got {state: requested:2510 calls:0 accepted:0 delivered:0 ",
 		"recipients written to upstream: got 0, want 2503",
 		"application:approved}", "callbacks taken: got 0, want 2"} {
 		if !strings.Contains(problems, want) {

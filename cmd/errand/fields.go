@@ -22,7 +22,8 @@ const maxBody = 64 << 20
 func operationOf(subject string) (messages.Operation, error) {
 	var subjects []string
 	for _, op := range messages.Requests {
-		if lane := messages.ParseSubject(subject).Lane; op.RequestedIn(lane) == subject && (lane == "" || messages.IsLane(lane)) {
+		lane := messages.ParseSubject(subject).Lane
+		if may := lane == "" || op.HasLanes() && messages.IsLane(lane); may && op.RequestedIn(lane) == subject {
 			return op, nil
 		}
 		subjects = append(subjects, op.Requested())

@@ -28,6 +28,7 @@ var shownFields = []struct {
 	{path: "page"}, {path: "records"}, {path: "pages", zero: true}, {path: "total", zero: true},
 	{path: "subject"}, {path: "to"}, {path: "to_object.name", name: "to_object"},
 	{path: "batch"}, {path: "recipient", zero: true}, {path: "count"}, {path: "accepted", zero: true}, {path: "recipients"}, {path: "batches"},
+	{path: "lane"},
 	{path: "delivered", zero: true}, {path: "deferred"}, {path: "bounced"}, {path: "unknown"}, {path: "queued"}, {path: "final"},
 	{path: "duplicates"}, {path: "invalid_count", name: "invalid"}, {path: "unsettled"},
 	{path: "entry.to", name: "to"}, {path: "smtp.code", name: "smtp"}, {path: "smtp.enhanced", name: "enhanced"},

@@ -319,3 +319,45 @@ func TestSomebodyIsErased(t *testing.T) {
 		t.Errorf("a command tried what its user may not do: %q", got)
 	}
 }
+
+// A lane has a queue of its own: people publish to it, see what waits there, and pause it or all lanes.
+func TestLanesArePublishedToShownAndPaused(t *testing.T) {
+	t.Parallel()
+	n := shipped(t)
+	letter := []string{"-f", "to=a@example.com", "-f", "from=shop@example.com", "-f", "subject=x", "-f", "content=x", "-f", "request_id=m1"}
+	misconfigured(t, "must be one of", as(n, "ann", "publish", append([]string{"mail.account.requested.lane.bulk"}, letter...)...)...)
+	if out := errand(t, "", as(n, "provisioner", "provision", "--missing", "--yes", "--lanes", "default=4,bulk=1")...); !strings.Contains(out,
+		"consumer mail-send-bulk") || !strings.Contains(out, "stream MAIL_REQUESTS") {
+		t.Errorf("provision shows\n%s", out)
+	}
+	if out := errand(t, "", as(n, "provisioner", "provision", "--yes")...); strings.Contains(out, "bulk") {
+		t.Errorf("without the lane, provision removes it:\n%s", out)
+	}
+	errand(t, "", as(n, "ann", "publish", append([]string{"mail.send.requested.lane.bulk"}, letter...)...)...)
+	shows := func(want, command string, args ...string) {
+		t.Helper()
+		var term terminal
+		_ = term.errand(t.Context(), "", as(n, "ann", command, args...)...) // something is wrong: no program runs
+		if !strings.Contains(term.out.String(), want) {
+			t.Errorf("%s shows\n%s\nwant it to contain %q", command, term.out.String(), want)
+		}
+	}
+	shows("queued, 1st", "show", "m1")
+	shows("m1", "find", "m1")
+	shows("m1", "list", "--state", "queued")
+	shows("m1", "stuck", "--older", "0s")
+	shows("mail.send, lane bulk       1", "status")
+	misconfigured(t, `send has no lane "bul"`, as(n, "olga", "pause", "send/bul", "--for", "1h", "--why", "x")...)
+	if out := errand(t, "", as(n, "olga", "pause", "send/bulk", "--for", "1h", "--why", "x")...); strings.Count(out, "\n") != 1 {
+		t.Errorf("pausing a lane shows %q", out)
+	}
+	shows("m1", "list", "--state", "queued")
+	if out := errand(t, "", as(n, "olga", "pause", "send", "--for", "2h", "--why", "x")...); strings.Count(out, "\n") != 2 {
+		t.Errorf("pausing all lanes shows %q", out)
+	}
+	errand(t, "", as(n, "olga", "resume", "send/default", "--why", "x")...)
+	shows("mail.send, lane bulk is paused", "status")
+	if out := errand(t, "", as(n, "olga", "resume", "send", "--why", "x")...); out != "mail.send, lane bulk is resumed\n" {
+		t.Errorf("resuming the others shows %q", out)
+	}
+}

@@ -1,11 +1,15 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
+	"errand/internal/bus"
 	"errand/internal/oncall/act"
 	"errand/internal/oncall/inspect"
 	"errand/pkg/messages"
@@ -14,7 +18,7 @@ import (
 type pause struct {
 	acting
 	For        period   `required:"" placeholder:"TIME" help:"How long: 30m, 12h, 2d; at most a week."`
-	Operations []string `arg:"" name:"operation" help:"enroll, transactions, send or account; one or several."`
+	Operations []string `arg:"" name:"operation" help:"enroll, transactions, send or account, with its lanes, or one lane of it such as send/bulk or send/default; several."`
 }
 
 func (*pause) Help() string {
@@ -27,11 +31,12 @@ A request whose give_up_at passes during a pause ends failed (unavailable) after
 Examples:
 
     errand pause enroll --for 30m --why 'the mandate service is being moved'
-    errand pause send account --for 2h --why 'INC-4711'`
+    errand pause send account --for 2h --why 'INC-4711'
+    errand pause send/bulk --for 1h --why 'the newsletter has a mistake'`
 }
 
 func (p *pause) Run(ctx context.Context, c console) error {
-	operations, err := operationsOf("OPERATION", p.Operations)
+	names, err := lanesOf(p.Operations)
 	if err != nil {
 		return err
 	}
@@ -39,28 +44,28 @@ func (p *pause) Run(ctx context.Context, c console) error {
 		return invalid("--for", "must be at most 7d: requests that wait longer are given up")
 	}
 	return p.do(ctx, "pause", c, func(person act.Person) error {
-		for _, op := range operations {
-			until, err := person.Pause(ctx, op, p.For.Duration, p.Why)
+		return eachQueue(ctx, person, c, names, func(r inspect.Reader, q bus.Queue) error {
+			until, err := person.Pause(ctx, q, p.For.Duration, p.Why)
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(c.out, "%s is paused until %s\n", op, until.Local().Format(time.DateTime))
+			fmt.Fprintf(c.out, "%s is paused until %s\n", q, until.Local().Format(time.DateTime))
 			now := time.Now()
-			queue, err := inspect.Reader{Conn: person.Conn, JS: person.JS}.Queue(ctx, op, now)
+			queue, err := r.Queue(ctx, q, now)
 			if err != nil {
 				return err
 			}
 			if outlasts := queue.Outlasts(now); outlasts != "" {
-				fmt.Fprintf(c.errs, "errand: %s: %s; errand resume %s ends the pause\n", op, outlasts, inspect.Short(op))
+				fmt.Fprintf(c.errs, "errand: %s: %s; errand resume %s ends the pause\n", q, outlasts, inspect.Short(q.Operation()))
 			}
-		}
-		return nil
+			return nil
+		})
 	})
 }
 
 type resume struct {
 	acting
-	Operations []string `arg:"" name:"operation" help:"enroll, transactions, send or account; one or several."`
+	Operations []string `arg:"" name:"operation" help:"As for errand pause."`
 }
 
 func (*resume) Help() string {
@@ -72,19 +77,73 @@ Examples:
 }
 
 func (r *resume) Run(ctx context.Context, c console) error {
-	operations, err := operationsOf("OPERATION", r.Operations)
+	names, err := lanesOf(r.Operations)
 	if err != nil {
 		return err
 	}
 	return r.do(ctx, "resume", c, func(person act.Person) error {
-		for _, op := range operations {
-			if err := person.Resume(ctx, op, r.Why); err != nil {
-				return err
+		return eachQueue(ctx, person, c, names, func(_ inspect.Reader, q bus.Queue) error {
+			err := person.Resume(ctx, q, r.Why)
+			if err == nil {
+				fmt.Fprintf(c.out, "%s is resumed\n", q)
 			}
-			fmt.Fprintf(c.out, "%s is resumed\n", op)
-		}
-		return nil
+			return err
+		})
 	})
+}
+
+// laneOf is an operation, and one of its lanes or "" for all.
+type laneOf struct {
+	operation messages.Operation
+	lane      string
+}
+
+// lanesOf returns operations by name, each with /LANE or all of its lanes. The error is an *programs.Invalid.
+func lanesOf(names []string) (all []laneOf, err error) {
+	for _, name := range names {
+		short, lane, _ := strings.Cut(name, "/")
+		ops, err := operationsOf("OPERATION", []string{short})
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, laneOf{ops[0], lane})
+	}
+	return all, nil
+}
+
+// eachQueue calls f with the queues of lanes. One that is not paused does not keep the others from being resumed.
+func eachQueue(ctx context.Context, person act.Person, c console, names []laneOf, f func(inspect.Reader, bus.Queue) error) error {
+	r := inspect.Reader{Conn: person.Conn, JS: person.JS}
+	for _, name := range names {
+		queues, err := r.Lanes(ctx, name.operation)
+		if err != nil {
+			return err
+		}
+		if name.lane != "" {
+			queues = slices.DeleteFunc(queues, func(q bus.Queue) bool { return cmp.Or(q.Lane(), messages.DefaultLane) != name.lane })
+		}
+		if len(queues) == 0 {
+			return invalid("OPERATION", "%s has no lane %q; errand status shows its lanes", inspect.Short(name.operation), name.lane)
+		}
+		done, nothing := false, error(nil)
+		for _, q := range queues {
+			switch err := f(r, q); {
+			case errors.Is(err, act.ErrNothingDone):
+				nothing = err
+			case err != nil:
+				return err
+			default:
+				done = true
+			}
+		}
+		if !done {
+			return nothing
+		}
+		if nothing != nil {
+			fmt.Fprintln(c.errs, "errand:", nothing)
+		}
+	}
+	return nil
 }
 
 // operationsOf returns operations by name. The error is an *programs.Invalid.

@@ -123,11 +123,10 @@ func (p *provision) tryPasswords(c console) error {
 func onlyMissing(c console, plan []bus.Change) []bus.Change {
 	var differ []string
 	plan = slices.DeleteFunc(plan, func(change bus.Change) bool {
-		adds := change.Kind == "stream" && !change.Destructive && len(change.Fields) == 1 && change.Fields[0].Name == "Subjects" // lanes
-		if !change.Create && !adds {
+		if !change.Adds() {
 			differ = append(differ, change.Kind+" "+change.Name)
 		}
-		return !change.Create && !adds
+		return !change.Adds()
 	})
 	if len(differ) > 0 {
 		fmt.Fprintln(c.out, "left unchanged though they differ: "+strings.Join(differ, ", ")+"; --dry-run instead of --missing shows how")

@@ -136,7 +136,7 @@ func queueRows(queues []inspect.Queue, now time.Time) (rows [][]cell) {
 		if q.Taken == 0 {
 			oldest = nil
 		}
-		rows = append(rows, []cell{cellOf(q.Operation), numberCell(q.Untaken), cellOf(since(q.FirstFree, now)),
+		rows = append(rows, []cell{cellOf(q.String()), numberCell(q.Untaken), cellOf(since(q.FirstFree, now)),
 			numberCell(q.Taken), cellOf(since(oldest, now)), numberCell(q.Pulls), state})
 	}
 	return rows

@@ -32,6 +32,11 @@ type Change struct {
 // Field is one setting that differs.
 type Field struct{ Name, Have, Want string }
 
+// Adds reports whether the change takes nothing away from what there is: something is new, or a stream takes more lanes.
+func (c Change) Adds() bool {
+	return c.Create || !c.Destructive && c.Kind == "stream" && len(c.Fields) == 1 && c.Fields[0].Name == "Subjects"
+}
+
 // String shows a change as a diff, a line a setting.
 func (c Change) String() string {
 	var b strings.Builder

@@ -119,7 +119,7 @@ func TestARequestStaysInItsLane(t *testing.T) {
 			for _, state := range []messages.State{messages.Started, messages.Accepted} {
 				all := b.events("mail.send." + string(state) + "." + id)
 				for _, e := range all {
-					errorIf(t, !strings.Contains(string(e.Raw), `"lane":"bulk"`), "%s has another lane: %s", e.Subject, e.Raw)
+					errorIf(t, !strings.Contains(e.Raw, `"lane":"bulk"`), "%s has another lane: %s", e.Subject, e.Raw)
 				}
 				errorIf(t, len(all) == 0, "%s was never %s", id, state)
 			}

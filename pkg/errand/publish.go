@@ -63,7 +63,7 @@ func (c *Client) Publish(ctx context.Context, r messages.Request) (Receipt, erro
 		_, name, _ := strings.Cut(string(r.Operation()), ".")
 		m.Header.Set(nats.MsgIdHdr, name+"-"+rand.Text())
 	}
-	if op := r.Operation(); op == messages.Enroll || op == messages.Send {
+	if op := r.Operation(); op.HasLanes() {
 		m.Subject = op.RequestedIn(c.lane)
 	}
 	return c.PublishMsg(ctx, m)

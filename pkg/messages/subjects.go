@@ -53,13 +53,16 @@ func (o Operation) Requested() string { return string(o) + ".requested" }
 const DefaultLane = "default"
 
 // RequestedIn is the subject requests of the operation are published on to be run in a lane, Requested for DefaultLane or "".
-// Only Enroll and Send have other lanes, and only those that were declared: no stream takes the others.
+// No stream takes a lane that was not declared.
 func (o Operation) RequestedIn(lane string) string {
 	if lane == "" || lane == DefaultLane {
 		return o.Requested()
 	}
 	return o.Requested() + ".lane." + lane
 }
+
+// HasLanes says whether requests of the operation can be published to other lanes than DefaultLane.
+func (o Operation) HasLanes() bool { return o == Enroll || o == Send }
 
 // IsLane says whether s can be the name of a lane: [a-z0-9-]{1,32}.
 func IsLane(s string) bool {

@@ -30,20 +30,20 @@ func TestAPausedQueueGivesNothingOutUntilItIsResumed(t *testing.T) {
 		}
 		return info.Paused
 	}
-	if err := p.Resume(t.Context(), messages.Enroll, "a mistake"); !errors.Is(err, act.ErrNothingDone) {
+	if err := p.Resume(t.Context(), bus.EnrollQueue, "a mistake"); !errors.Is(err, act.ErrNothingDone) {
 		t.Errorf("resumed what is not paused: %v, want %v", err, act.ErrNothingDone)
 	}
 	for range 2 { // a second time it is longer
-		until, err := p.Pause(t.Context(), messages.Enroll, time.Hour, "moved")
+		until, err := p.Pause(t.Context(), bus.EnrollQueue, time.Hour, "moved")
 		if left := time.Until(until); err != nil || !paused() || left < 59*time.Minute || left > time.Hour {
 			t.Fatalf("paused %v for %v, %v, want an hour", paused(), left, err)
 		}
 	}
 	ben := as(t, p.Conn, "ben@example.com")
-	if _, err := ben.Pause(t.Context(), messages.Enroll, time.Minute, "mine is short"); !errors.Is(err, act.ErrNothingDone) {
+	if _, err := ben.Pause(t.Context(), bus.EnrollQueue, time.Minute, "mine is short"); !errors.Is(err, act.ErrNothingDone) {
 		t.Errorf("shortened another's pause: %v, want %v", err, act.ErrNothingDone)
 	}
-	of, err := inspect.Reader{Conn: p.Conn, JS: p.JS}.Queue(t.Context(), messages.Enroll, time.Now())
+	of, err := inspect.Reader{Conn: p.Conn, JS: p.JS}.Queue(t.Context(), bus.EnrollQueue, time.Now())
 	if want := (inspect.Pause{Actor: "ann@example.com", Why: "moved"}); err != nil || of.Pause == nil || *of.Pause != want {
 		t.Errorf("it is paused%v, %v, want%v", of.Pause, err, &want)
 	}
@@ -54,14 +54,14 @@ func TestAPausedQueueGivesNothingOutUntilItIsResumed(t *testing.T) {
 	if _, err := p.JS.Publish(t.Context(), bus.EnrollQueue.Filter, []byte(body)); err != nil {
 		t.Fatal(err)
 	}
-	of, err = inspect.Reader{Conn: p.Conn, JS: p.JS}.Queue(t.Context(), messages.Enroll, time.Now())
+	of, err = inspect.Reader{Conn: p.Conn, JS: p.JS}.Queue(t.Context(), bus.EnrollQueue, time.Now())
 	if says := of.Outlasts(time.Now()); err != nil || !strings.Contains(says, "ends in 29m, before the pause") {
 		t.Errorf("with a request of half an hour: %q, %v", says, err)
 	}
 	if batch, err := q.FetchNoWait(1); err != nil || len(batch.Messages()) > 0 {
 		t.Errorf("it gave something out, %v", err)
 	}
-	if err := p.Resume(t.Context(), messages.Enroll, "back"); err != nil || paused() {
+	if err := p.Resume(t.Context(), bus.EnrollQueue, "back"); err != nil || paused() {
 		t.Fatalf("after it was resumed: paused %v, %v", paused(), err)
 	}
 	want := []string{"resume ann@example.com mandate-enroll: back, done resumed",
@@ -88,14 +88,14 @@ func TestThereIsNoPauseWithoutAnEndOrAReason(t *testing.T) {
 	t.Parallel()
 	p := ann(t)
 	for _, how := range []time.Duration{0, -time.Second, act.MaxPause + time.Second} {
-		if _, err := p.Pause(t.Context(), messages.Enroll, how, "x"); err == nil {
+		if _, err := p.Pause(t.Context(), bus.EnrollQueue, how, "x"); err == nil {
 			t.Errorf("paused for %v", how)
 		}
 	}
-	if _, err := p.Pause(t.Context(), messages.Batch, time.Hour, "x"); err == nil {
+	if _, err := p.Pause(t.Context(), bus.QueueOf(messages.Batch), time.Hour, "x"); err == nil {
 		t.Error("paused what has no queue")
 	}
-	if _, err := p.Pause(t.Context(), messages.Enroll, time.Hour, ""); !errors.Is(err, act.ErrNoReason) {
+	if _, err := p.Pause(t.Context(), bus.EnrollQueue, time.Hour, ""); !errors.Is(err, act.ErrNoReason) {
 		t.Errorf("without a reason: %v, want %v", err, act.ErrNoReason)
 	}
 	c, err := p.JS.Consumer(t.Context(), bus.EnrollQueue.Stream, bus.EnrollQueue.Name)
@@ -108,7 +108,7 @@ func TestThereIsNoPauseWithoutAnEndOrAReason(t *testing.T) {
 func TestAPauseThatIsOverAlreadyIsNone(t *testing.T) {
 	t.Parallel()
 	p := ann(t)
-	if until, err := p.Pause(t.Context(), messages.Enroll, time.Nanosecond, "x"); err == nil ||
+	if until, err := p.Pause(t.Context(), bus.EnrollQueue, time.Nanosecond, "x"); err == nil ||
 		!strings.Contains(err.Error(), "is not paused now") {
 		t.Errorf("paused until %v, %v", until, err)
 	}

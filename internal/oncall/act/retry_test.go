@@ -96,7 +96,7 @@ func TestARetryThatWouldChangeNothingIsRefused(t *testing.T) {
 	d.deferred(messages.Send, "header", strings.Replace(mail, "a@", "c@", 1), "Nats-Msg-Id", "header")
 	d.put("mail.send.deferred.gone", d.wait(`"fingerprint":"f"`))
 	d.put("mail.send.started.runs", `{"fingerprint":"f"}`)
-	if _, err := d.Pause(t.Context(), messages.Enroll, time.Hour, "moved"); err != nil {
+	if _, err := d.Pause(t.Context(), bus.EnrollQueue, time.Hour, "moved"); err != nil {
 		t.Fatal(err)
 	}
 	for id, want := range map[string]string{

@@ -57,7 +57,7 @@ func capital(text string) string {
 }
 
 func (s *Server) pause(r *http.Request, p act.Person) (string, error) {
-	op, err := operationNamed(r.PathValue("queue"))
+	queue, err := s.queueNamed(r)
 	if err != nil {
 		return "", err
 	}
@@ -65,15 +65,15 @@ func (s *Server) pause(r *http.Request, p act.Person) (string, error) {
 	if err != nil || how <= 0 || how > act.MaxPause {
 		return "", wrong("A pause must be a time such as 30m, at most 7 days.")
 	}
-	_, err = p.Pause(r.Context(), op, how, r.FormValue("why"))
+	_, err = p.Pause(r.Context(), queue, how, r.FormValue("why"))
 	s.watch.look(r.Context())
 	return "/queues", err
 }
 
 func (s *Server) resume(r *http.Request, p act.Person) (string, error) {
-	op, err := operationNamed(r.PathValue("queue"))
+	queue, err := s.queueNamed(r)
 	if err == nil {
-		err = p.Resume(r.Context(), op, r.FormValue("why"))
+		err = p.Resume(r.Context(), queue, r.FormValue("why"))
 	}
 	s.watch.look(r.Context())
 	return "/queues", err

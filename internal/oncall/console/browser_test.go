@@ -293,13 +293,13 @@ func TestEveryActWorksWithoutScriptsAndHasItsEffect(t *testing.T) {
 	}
 
 	do(ctx, t, chromedp.Navigate(in.base+"/queues/mail.send/pause"), why, submit, chromedp.WaitVisible("#programs"))
-	queue, err := in.reader.Queue(t.Context(), messages.Send, time.Now())
+	queue, err := in.reader.Queue(t.Context(), bus.SendQueue, time.Now())
 	if err != nil || queue.PausedUntil == nil {
 		t.Errorf("paused, the queue is %+v, %v", queue, err)
 	}
 	do(ctx, t, chromedp.Navigate(in.base+"/queues/mail.send/pause"), chromedp.WaitVisible(`form[action$="/resume"]`), why, submit,
 		chromedp.WaitVisible("#programs"))
-	if queue, err = in.reader.Queue(t.Context(), messages.Send, time.Now()); err != nil || queue.PausedUntil != nil {
+	if queue, err = in.reader.Queue(t.Context(), bus.SendQueue, time.Now()); err != nil || queue.PausedUntil != nil {
 		t.Errorf("resumed, the queue is %+v, %v", queue, err)
 	}
 

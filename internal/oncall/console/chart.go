@@ -128,19 +128,19 @@ type minute struct {
 const keptMinutes = 60
 
 // pastOf adds a status to what is known of queues. It leaves what was known before as it is: pages read it.
-func pastOf(past map[messages.Operation][]minute, s inspect.Status) map[messages.Operation][]minute {
-	now := map[messages.Operation][]minute{}
+func pastOf(past map[string][]minute, s inspect.Status) map[string][]minute {
+	now := map[string][]minute{}
 	for _, q := range s.Queues {
 		m := minute{At: s.At.Truncate(time.Minute), Depth: q.Untaken + uint64(max(0, q.Taken))}
 		if q.FirstFree != nil {
 			m.Wait = s.At.Sub(q.FirstFree.Time)
 		}
-		all := slices.Clone(past[q.Operation])
+		all := slices.Clone(past[q.String()])
 		if last := len(all) - 1; last >= 0 && all[last].At.Equal(m.At) {
 			m.Depth, m.Wait, all = max(m.Depth, all[last].Depth), max(m.Wait, all[last].Wait), all[:last]
 		}
 		all = append(all, m)
-		now[q.Operation] = slices.DeleteFunc(all, func(old minute) bool { return m.At.Sub(old.At) >= keptMinutes*time.Minute })
+		now[q.String()] = slices.DeleteFunc(all, func(old minute) bool { return m.At.Sub(old.At) >= keptMinutes*time.Minute })
 	}
 	return now
 }
@@ -149,8 +149,8 @@ func pastOf(past map[messages.Operation][]minute, s inspect.Status) map[messages
 type spark struct{ Points, Most string }
 
 // Sparks are a queue's depth and latency.
-func (k known) Sparks(op messages.Operation) []spark {
-	past, most := k.Past[op], minute{}
+func (k known) Sparks(q inspect.Queue) []spark {
+	past, most := k.Past[q.String()], minute{}
 	for _, m := range past {
 		most.Depth, most.Wait = max(most.Depth, m.Depth), max(most.Wait, m.Wait)
 	}

@@ -528,11 +528,11 @@ func TestAQueuesLastHourIsTheWorstOfEachMinute(t *testing.T) {
 			Untaken: uint64(100 * (1 - i%2)), Taken: i, FirstFree: &free}}}
 		k.Past = pastOf(k.Past, k.Status)
 	}
-	past := k.Past[messages.Send]
+	past := k.Past["mail.send"]
 	if len(past) != keptMinutes || past[0] != (minute{began.Add(30 * time.Minute), 160, time.Minute}) {
 		t.Errorf("it keeps %d, the oldest %+v", len(past), past[0])
 	}
-	sparks := k.Sparks(messages.Send)
+	sparks := k.Sparks(k.Status.Queues[0])
 	if sparks[0].Most != "up to 278 waiting" || sparks[1].Most != "waited up to 1m" || !strings.HasSuffix(sparks[0].Points, " 60,1.0 ") {
 		t.Errorf("it is drawn as %+v", sparks)
 	}

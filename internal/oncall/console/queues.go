@@ -1,8 +1,10 @@
 package console
 
 import (
+	"cmp"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"errand/internal/bus"
@@ -48,17 +50,35 @@ func (s *Server) queues(_ *http.Request, user access.User) (page, error) {
 }
 
 func (s *Server) pauseForm(r *http.Request, _ access.User) (page, error) {
-	op, err := operationNamed(r.PathValue("queue"))
+	of, err := s.queueNamed(r)
 	if err != nil {
 		return page{}, err
 	}
-	queue, err := s.reader.Queue(r.Context(), op, time.Now())
-	return page{Title: "Pause " + string(op), Nav: "/queues", Name: "pause", Data: queue}, err
+	queue, err := s.reader.Queue(r.Context(), of, time.Now())
+	return page{Title: "Pause " + of.String(), Nav: "/queues", Name: "pause", Data: queue}, err
 }
+
+// queueNamed is the queue of a path, an operation or its queue with a lane.
+func (s *Server) queueNamed(r *http.Request) (bus.Queue, error) {
+	name, lane, _ := strings.Cut(r.PathValue("queue"), ".lane.")
+	op, err := operationNamed(name)
+	if err != nil {
+		return bus.Queue{}, err
+	}
+	all, err := s.reader.Lanes(r.Context(), op)
+	for _, q := range all {
+		if q.Lane() == lane {
+			return q, err
+		}
+	}
+	return bus.Queue{}, cmp.Or(err, errNoQueue)
+}
+
+var errNoQueue = notFound("There is no queue with that name.")
 
 func operationNamed(name string) (messages.Operation, error) {
 	if op := messages.Operation(name); slices.Contains(inspect.Operations, op) {
 		return op, nil
 	}
-	return "", notFound("There is no queue with that name.")
+	return "", errNoQueue
 }

@@ -13,7 +13,6 @@ import (
 	"errand/internal/oncall/inspect"
 	"errand/internal/retry"
 	"errand/internal/style"
-	"errand/pkg/messages"
 )
 
 // watch keeps the status of queues and programs, so that pages do not wait for it and show the last one while NATS is gone.
@@ -31,10 +30,10 @@ type known struct {
 	Status inspect.Status
 	Stuck  inspect.Stuck
 	Lag    index.Lag
-	Said   map[index.Kind]example          // by an upstream, of the top reasons
-	Past   map[messages.Operation][]minute // of the last hour, the oldest first
-	Err    error                           // why it could not be updated
-	Since  time.Time                       // when that began
+	Said   map[index.Kind]example // by an upstream, of the top reasons
+	Past   map[string][]minute    // of the last hour, the oldest first
+	Err    error                  // why it could not be updated
+	Since  time.Time              // when that began
 }
 
 // maxStuck is how many of the oldest requests of each queue are read.

@@ -1,7 +1,6 @@
 package inspect
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -69,8 +68,17 @@ func (r Reader) Stopped(ctx context.Context, op messages.Operation, now time.Tim
 	if err != nil {
 		return "", err
 	}
-	q, err := r.Queue(ctx, op, now)
-	return cmp.Or(bus.NotStored(programs, op), stopped(q, programs)), err
+	if why := bus.NotStored(programs, op); why != "" {
+		return why, nil
+	}
+	queues, err := r.Queues(ctx, now, op)
+	why := ""
+	for _, q := range queues {
+		if why = stopped(q, programs); why == "" {
+			break
+		}
+	}
+	return why, err
 }
 
 func reopenedBy(f messages.Facts) string {
@@ -146,11 +154,11 @@ func (r Reader) Stuck(ctx context.Context, before time.Time, limit int, now time
 	if err != nil {
 		return s, err
 	}
-	for _, op := range Operations {
-		q, err := r.Queue(ctx, op, now)
-		if err != nil {
-			return s, err
-		}
+	queues, err := r.Queues(ctx, now, Operations...)
+	if err != nil {
+		return s, err
+	}
+	for _, q := range queues {
 		n := q.Untaken + uint64(q.Taken+q.Stranded)
 		if s.Total += n; n == 0 {
 			continue

@@ -139,7 +139,7 @@ func (s *search) byID(ctx context.Context, op messages.Operation) error {
 }
 
 func (s *search) queued(ctx context.Context, op messages.Operation) error {
-	found, err := s.search(ctx, Queue{Operation: op}, "", func(w request) bool { return w.id == s.text || s.word.In(op, w.Data) != "" })
+	found, err := s.search(ctx, op, "", func(w request) bool { return w.id == s.text || s.word.In(op, w.Data) != "" })
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, w := range found {

@@ -150,7 +150,7 @@ func TestStuckSaysWhyEachRequestWaits(t *testing.T) {
 	stuck := func(programs ...bus.ProgramStatus) (list []string) {
 		in.t.Helper()
 		now := time.Now()
-		q, err := in.Queue(t.Context(), messages.Send, now)
+		q, err := in.Queue(t.Context(), bus.SendQueue, now)
 		if err != nil {
 			t.Fatal(err)
 		}

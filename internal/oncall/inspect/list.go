@@ -184,7 +184,7 @@ func (r Reader) openRows(ctx context.Context, op messages.Operation, q Query, no
 	if !slices.ContainsFunc(opens, q.wants) {
 		return nil, nil
 	}
-	queue, err := r.Queue(ctx, op, now)
+	queues, err := r.Queues(ctx, now, op)
 	switch {
 	case hidden(err) && len(q.States) == 0: // a service sees what has an outcome
 		return nil, nil
@@ -192,6 +192,18 @@ func (r Reader) openRows(ctx context.Context, op messages.Operation, q Query, no
 		return nil, err
 	}
 	var rows []Row
+	for _, queue := range queues {
+		of, err := r.rowsOf(ctx, queue, q)
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, of...)
+	}
+	return rows, nil
+}
+
+// rowsOf are the requests without an outcome of one queue, and those that wait for their not_before beside the first.
+func (r Reader) rowsOf(ctx context.Context, queue Queue, q Query) (rows []Row, err error) {
 	if q.Counted && queue.Untaken > page && q.wants(Queued) && q.wantsReason("") {
 		if rows, err = r.untaken(ctx, queue, q.Since); err != nil {
 			return nil, err
@@ -204,7 +216,7 @@ func (r Reader) openRows(ctx context.Context, op messages.Operation, q Query, no
 		open, err = r.opensOf(ctx, queue, waiting[max(0, end-chunk):end])
 		for _, o := range open {
 			if o.State != messages.Reopened && q.wants(o.State) && q.wantsReason(o.Reason) && !o.Since.Before(q.Since) {
-				rows = append(rows, Row{Time: o.Since, RequestID: o.RequestID, Operation: op, State: o.State, Reason: o.Reason,
+				rows = append(rows, Row{Time: o.Since, RequestID: o.RequestID, Operation: o.Operation, State: o.State, Reason: o.Reason,
 					HTTPStatus: o.facts.HTTPStatus, OrderNumber: o.facts.OrderNumber, Message: o.facts.Message})
 			}
 		}
@@ -214,7 +226,7 @@ func (r Reader) openRows(ctx context.Context, op messages.Operation, q Query, no
 
 // untaken returns the newest of the requests that no program had, for all of them.
 func (r Reader) untaken(ctx context.Context, queue Queue, since time.Time) ([]Row, error) {
-	of := bus.QueueOf(queue.Operation)
+	of := queue.Of()
 	m, n, err := r.forAll(ctx, of.Stream, of.Filter, since)
 	if err != nil || n == 0 {
 		return nil, err
@@ -242,8 +254,8 @@ const chunk = 256
 // candidates are requests in a queue that a query may ask for: those that somebody had, where
 // it asks for more than what is queued, and the newest of those that nobody had.
 func (r Reader) candidates(ctx context.Context, queue Queue, q Query) (list []request, err error) {
-	of := bus.QueueOf(queue.Operation)
-	if q.wants(messages.Deferred) && q.wantsReason(messages.ReasonScheduled) {
+	of := queue.Of()
+	if queue.Lane == "" && q.wants(messages.Deferred) && q.wantsReason(messages.ReasonScheduled) {
 		err = r.Scheduled(ctx, queue.Operation, "*", q.Limit, func(m bus.Message) bool {
 			list = append(list, requestOf(queue.Operation, m))
 			return true

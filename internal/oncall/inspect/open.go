@@ -21,12 +21,13 @@ import (
 	"errand/pkg/messages"
 )
 
-// Queue is what waits for an operation.
+// Queue is what waits for an operation, in one of its lanes.
 type Queue struct {
 	Operation   messages.Operation `json:"operation"`
-	Untaken     uint64             `json:"untaken"`  // no program had them yet
-	Taken       int                `json:"taken"`    // in flight, or deferred
-	Stranded    int                `json:"stranded"` // forgotten by the servers: no program will have them
+	Lane        string             `json:"lane,omitempty"` // "" for messages.DefaultLane
+	Untaken     uint64             `json:"untaken"`        // no program had them yet
+	Taken       int                `json:"taken"`          // in flight, or deferred
+	Stranded    int                `json:"stranded"`       // forgotten by the servers: no program will have them
 	Oldest      *messages.Time     `json:"oldest,omitempty"`
 	FirstFree   *messages.Time     `json:"oldest_untaken,omitempty"`
 	Pulls       int                `json:"pulls"` // of programs that wait for a request
@@ -37,15 +38,51 @@ type Queue struct {
 	delivered uint64 // sequence of the last one that a program had
 }
 
-// Queue asks for the state of an operation's queue.
-func (r Reader) Queue(ctx context.Context, op messages.Operation, now time.Time) (Queue, error) {
+// Of is the queue itself.
+func (q Queue) Of() bus.Queue { return bus.QueueOf(q.Operation).In(q.Lane) }
+
+// String is the queue as people name it.
+func (q Queue) String() string { return q.Of().String() }
+
+// Lanes are the queues of an operation.
+func (r Reader) Lanes(ctx context.Context, op messages.Operation) ([]bus.Queue, error) {
 	of := bus.QueueOf(op)
+	queues := []bus.Queue{of}
+	if !op.HasLanes() {
+		return queues, nil
+	}
+	stream, err := r.JS.Stream(ctx, of.Stream)
+	if err != nil {
+		return nil, fmt.Errorf("stream %s: %w", of.Stream, err)
+	}
+	for _, lane := range bus.LanesOf(stream.CachedInfo().Config) {
+		queues = append(queues, of.In(lane))
+	}
+	return queues, nil
+}
+
+// Queues asks for the state of all queues of operations.
+func (r Reader) Queues(ctx context.Context, now time.Time, ops ...messages.Operation) ([]Queue, error) {
+	var all []bus.Queue
+	for _, op := range ops {
+		lanes, err := r.Lanes(ctx, op)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, lanes...)
+	}
+	queues := make([]Queue, len(all))
+	return queues, each(len(all), func(i int) (err error) { queues[i], err = r.Queue(ctx, all[i], now); return err })
+}
+
+// Queue asks for the state of a queue.
+func (r Reader) Queue(ctx context.Context, of bus.Queue, now time.Time) (Queue, error) {
 	c, err := r.JS.Consumer(ctx, of.Stream, of.Name)
 	if err != nil {
 		return Queue{}, fmt.Errorf("queue %s: %w", of.Name, err)
 	}
 	info := c.CachedInfo()
-	q := Queue{Operation: op, Taken: info.NumAckPending, Pulls: info.NumWaiting, delivered: info.Delivered.Stream}
+	q := Queue{Operation: of.Operation(), Lane: of.Lane(), Taken: info.NumAckPending, Pulls: info.NumWaiting, delivered: info.Delivered.Stream}
 	if info.Paused {
 		q.PausedUntil = optional(now.Add(info.PauseRemaining))
 	}
@@ -178,7 +215,7 @@ func requestOf(op messages.Operation, m bus.Message) request {
 // Opens returns requests of an operation that have no outcome yet: at most limit of them,
 // the oldest first. Those published after until are left out.
 func (r Reader) Opens(ctx context.Context, q Queue, limit int, until time.Time) ([]Open, error) {
-	of := bus.QueueOf(q.Operation)
+	of := q.Of()
 	var waiting []request
 	place := uint64(0)
 	err := bus.Scan{Stream: of.Stream, Filter: of.Filter, Page: min(limit, page)}.Each(ctx, r.Conn, func(m bus.Message) bool {
@@ -260,18 +297,18 @@ func (e *SkippedError) Error() string {
 		style.Plural(e.Skipped, "message", "messages"))
 }
 
+// ofAllLanes matches the requests of an operation in its stream.
+func ofAllLanes(op messages.Operation) string { return string(op) + ".>" }
+
 // search goes through the requests that wait for an operation and returns those that keep wants, nil for all: of one id, or of
 // all where that is "". Errors: a *SkippedError beside what was found, or the connection's.
-func (r Reader) search(ctx context.Context, q Queue, id string, keep func(request) bool) (found []request, err error) {
-	of, read, pending := bus.QueueOf(q.Operation), 0, uint64(0)
-	scan := bus.Scan{Stream: of.Stream, Filter: of.Filter, From: 1}
+func (r Reader) search(ctx context.Context, op messages.Operation, id string, keep func(request) bool) (found []request, err error) {
+	of, read, pending := bus.QueueOf(op), 0, uint64(0)
+	scan := bus.Scan{Stream: of.Stream, Filter: ofAllLanes(op), From: 1}
 	visit := func(m bus.Message) bool {
 		read, pending, scan.From = read+1, m.Pending, m.Sequence+1
 		if id == "" || mayHave(m, of.Stream, id) {
-			if w := requestOf(q.Operation, m); (id == "" || w.id == id) && (keep == nil || keep(w)) {
-				if m.Sequence > q.delivered && q.Untaken > m.Pending {
-					w.place = q.Untaken - m.Pending
-				}
+			if w := requestOf(op, m); (id == "" || w.id == id) && (keep == nil || keep(w)) {
 				found = append(found, w)
 			}
 		}
@@ -282,7 +319,7 @@ func (r Reader) search(ctx context.Context, q Queue, id string, keep func(reques
 	}
 	var skipped error
 	if read = 0; pending > searched {
-		skipped = &SkippedError{q.Operation, pending - searched}
+		skipped = &SkippedError{op, pending - searched}
 		if err := scan.ToLast(ctx, r.Conn, searched); err != nil {
 			return found, err
 		}
@@ -303,7 +340,7 @@ func (r Reader) Queued(ctx context.Context, op messages.Operation, since time.Ti
 	if left == 0 {
 		return nil
 	}
-	scan := bus.Scan{Stream: of.Stream, Filter: of.Filter, Since: since.Add(-time.Second)} // another server's clock may be behind
+	scan := bus.Scan{Stream: of.Stream, Filter: ofAllLanes(op), Since: since.Add(-time.Second)} // another server's clock may be behind
 	return scan.Each(ctx, r.Conn, func(m bus.Message) bool {
 		id := requestOf(op, m).id
 		if queued, asked := ids[id]; asked && !queued {
@@ -317,7 +354,7 @@ func (r Reader) Queued(ctx context.Context, op messages.Operation, since time.Ti
 // Waiting returns the messages of a request that are in the queue of an operation. Errors: a *SkippedError if there is none in what was
 // read of it, or the connection's.
 func (r Reader) Waiting(ctx context.Context, op messages.Operation, id string) (list []bus.Message, err error) {
-	found, err := r.search(ctx, Queue{Operation: op}, id, nil)
+	found, err := r.search(ctx, op, id, nil)
 	if _, long := errors.AsType[*SkippedError](err); long && len(found) > 0 {
 		err = nil
 	}
@@ -329,7 +366,7 @@ func (r Reader) Waiting(ctx context.Context, op messages.Operation, id string) (
 
 // Scheduled calls visit with the requests of an operation that wait for their not_before; id may be *. Errors: the connection's.
 func (r Reader) Scheduled(ctx context.Context, op messages.Operation, id string, newest int, visit func(bus.Message) bool) error {
-	if op != messages.Enroll && op != messages.Send {
+	if !op.HasLanes() {
 		return nil
 	}
 	scan := &bus.Scan{Stream: bus.ScheduledOf(op), Filter: bus.ScheduledFilter(op, id)}

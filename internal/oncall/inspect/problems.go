@@ -178,16 +178,16 @@ func (p *problems) programs(s Status) {
 func (p *problems) queues(s Status) {
 	for _, q := range s.Queues {
 		if q.PausedUntil != nil {
-			p.add("paused", q.Operation, Span(p.since(q.PausedUntil)), q.Pause)
+			p.add("paused", q, Span(p.since(q.PausedUntil)), q.Pause)
 		}
 		if outlasts := q.Outlasts(p.now); outlasts != "" {
-			p.add("pause_outlasts", q.Operation, outlasts)
+			p.add("pause_outlasts", q, outlasts)
 		}
 		if q.Stranded > 0 {
-			p.add("stranded", q.Operation, q.Stranded)
+			p.add("stranded", q, q.Stranded)
 		}
 		if q.FirstFree != nil && p.since(q.FirstFree) > longWait {
-			p.add("backlog", q.Operation, q.Untaken, Span(p.since(q.FirstFree)))
+			p.add("backlog", q, q.Untaken, Span(p.since(q.FirstFree)))
 		}
 		i := slices.IndexFunc(s.Streams, func(st Stream) bool { return st.Name == bus.EventsOf(q.Operation) })
 		if i >= 0 && q.Oldest != nil && q.Oldest.Before(s.Streams[i].Created.Time) {

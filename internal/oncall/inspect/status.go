@@ -74,7 +74,7 @@ const (
 
 // Status asks for everything at once.
 func (r Reader) Status(ctx context.Context, now time.Time) (Status, error) {
-	s := Status{At: messages.Time{Time: now}, Queues: make([]Queue, len(Operations))}
+	s := Status{At: messages.Time{Time: now}}
 	questions := []func() error{
 		func() (err error) { s.Programs, err = bus.AskStatus(ctx, r.Conn); return err },
 		func() (err error) { s.Outcomes, err = r.outcomes(ctx, now); return err },
@@ -90,9 +90,7 @@ func (r Reader) Status(ctx context.Context, now time.Time) (Status, error) {
 			return err
 		},
 		func() (err error) { s.Storage, err = r.storage(ctx); return err },
-	}
-	for i, op := range Operations {
-		questions = append(questions, func() (err error) { s.Queues[i], err = r.Queue(ctx, op, now); return err })
+		func() (err error) { s.Queues, err = r.Queues(ctx, now, Operations...); return err },
 	}
 	configs := slices.DeleteFunc(bus.Streams(bus.Limits{}), func(c jetstream.StreamConfig) bool {
 		return c.Discard == jetstream.DiscardOld || c.Name == bus.Keys // full as a rule

@@ -145,7 +145,7 @@ func (r Reader) read(ctx context.Context, s *Story, stream, filter string, into 
 }
 
 func (r Reader) waiting(ctx context.Context, s *Story, last bus.Message, there bool, now time.Time) error {
-	q, err := r.Queue(ctx, s.Operation, now)
+	queues, err := r.Queues(ctx, now, s.Operation)
 	switch {
 	case hidden(err):
 		s.Says = noQueues
@@ -153,7 +153,7 @@ func (r Reader) waiting(ctx context.Context, s *Story, last bus.Message, there b
 	case err != nil:
 		return err
 	}
-	found, err := r.search(ctx, q, s.RequestID, nil)
+	found, err := r.search(ctx, s.Operation, s.RequestID, nil)
 	if f := factsOf(last.Data); err == nil && len(found) == 0 && f.Reason == messages.ReasonScheduled {
 		err = r.Scheduled(ctx, s.Operation, s.RequestID, 0, func(m bus.Message) bool {
 			if meta, _ := messages.Check(s.Operation, m.Data); meta.Fingerprint == f.Fingerprint { // not of what was cancelled
@@ -188,8 +188,20 @@ func (r Reader) waiting(ctx context.Context, s *Story, last bus.Message, there b
 		}
 		return nil
 	}
-	s.Request = found[0].Data
-	o := r.openOf(q, found[0], last, there)
+	w, q := found[0], queues[0]
+	for _, other := range queues {
+		if other.Lane == messages.ParseSubject(w.Subject).Lane && other.Lane != "" {
+			q = other
+		}
+	}
+	if s.Request = w.Data; !there && w.Sequence > q.delivered {
+		from, _, err := r.from(ctx, q.Of(), w.Sequence)
+		if err != nil {
+			return err
+		}
+		w.place = q.Untaken - min(from-1, q.Untaken)
+	}
+	o := r.openOf(q, w, last, there)
 	programs, err := bus.AskStatus(ctx, r.Conn)
 	if err != nil {
 		return err
