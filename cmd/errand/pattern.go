@@ -36,7 +36,8 @@ func badPattern(pattern string) string {
 
 func events() (subjects []string) {
 	for _, stream := range bus.Streams(bus.Limits{}) {
-		if stream.Retention == jetstream.LimitsPolicy && !slices.Contains([]string{bus.RateLeases, bus.Audit, bus.Keys}, stream.Name) {
+		own := slices.Contains([]string{bus.RateLeases, bus.Audit, bus.Keys, bus.Suppressions}, stream.Name)
+		if stream.Retention == jetstream.LimitsPolicy && !own {
 			subjects = append(subjects, stream.Subjects...)
 		}
 	}

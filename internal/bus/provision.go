@@ -146,7 +146,7 @@ func WithoutHistory(plan []Change) (names []string) {
 }
 
 // small are the streams whose limits say nothing of others.
-var small = []string{MandateCallbacks, RateLeases, Audit, Keys, MandateScheduled, MailScheduled}
+var small = []string{MandateCallbacks, RateLeases, Audit, Keys, MandateScheduled, MailScheduled, Suppressions}
 
 // limits are what new streams get: as many replicas as any stream has, as many bytes as the largest, and the events' age.
 func (i installed) limits() (l Limits) {
@@ -202,7 +202,7 @@ func (l Limits) keep(have, want jetstream.StreamConfig) jetstream.StreamConfig {
 	if l.maxBytes(want.Name) == 0 && !want.AllowMsgSchedules {
 		want.MaxBytes = have.MaxBytes
 	}
-	if want.Name == Audit { // no flag chooses its age
+	if want.Name == Audit || want.Name == Suppressions { // no flag chooses its age
 		want.MaxAge, want.Duplicates = have.MaxAge, window(retry.EventsWindow, have.MaxAge)
 	} else if l.MaxAge == 0 && want.Retention == jetstream.LimitsPolicy && want.Name != DeadLetters {
 		want.MaxAge = have.MaxAge

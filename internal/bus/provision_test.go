@@ -196,7 +196,7 @@ func TestOnlyStreamsOfScheduledRequestsHaveSchedulesAndEachCanBePurged(t *testin
 				c.AllowMsgSchedules, c.AllowMsgTTL, c.AllowRollup, c.AllowMsgCounter)
 		}
 		forever := c.Name == bus.Audit || c.Name == bus.Keys
-		want := c.Name == bus.MandateEvents || c.Name == bus.MandateCallbacks || c.Name == bus.MailEvents || forever
+		want := c.Name == bus.MandateEvents || c.Name == bus.MandateCallbacks || c.Name == bus.MailEvents || c.Name == bus.Suppressions || forever
 		if c.DenyDelete != want || c.DenyPurge != forever {
 			t.Errorf("%s: denies deleting %v, want %v; denies purging %v", c.Name, c.DenyDelete, want, c.DenyPurge)
 		}
@@ -217,10 +217,10 @@ func TestAStreamMayHaveASizeOfItsOwn(t *testing.T) {
 		{bus.Limits{MaxBytesOf: bus.MaxBytes{bus.MandateEvents: 8 << 20}}, map[string]int64{bus.MandateEvents: 8 << 20}},
 		{bus.Limits{MaxBytes: 2 << 20, MaxBytesOf: bus.MaxBytes{bus.MailEvents: bus.Unlimited}}, map[string]int64{bus.MandateRequests: 2 << 20,
 			bus.MandateEvents: 2 << 20, bus.MandateCallbacks: 2 << 20, bus.MailRequests: 2 << 20, bus.MailDeliveries: 2 << 20,
-			bus.DeadLetters: 2 << 20, bus.Audit: 2 << 20}},
+			bus.DeadLetters: 2 << 20, bus.Audit: 2 << 20, bus.Suppressions: 2 << 20}},
 		{bus.Limits{MaxBytesOf: bus.MaxBytes{bus.DeadLetters: 4 << 20}}, map[string]int64{bus.MandateRequests: 2 << 20,
 			bus.MandateEvents: 2 << 20, bus.MandateCallbacks: 2 << 20, bus.MailRequests: 2 << 20, bus.MailDeliveries: 2 << 20,
-			bus.DeadLetters: 4 << 20, bus.Audit: 2 << 20}},
+			bus.DeadLetters: 4 << 20, bus.Audit: 2 << 20, bus.Suppressions: 2 << 20}},
 	} {
 		apply(t, js, c.l, false)
 		for _, s := range bus.Streams(bus.Limits{}) {
@@ -230,6 +230,8 @@ func TestAStreamMayHaveASizeOfItsOwn(t *testing.T) {
 				usual = 1 << 20
 			case bus.MandateCallbacks:
 				usual = 64 << 20
+			case bus.Suppressions:
+				usual = 256 << 20
 			}
 			_, stream := streamOf(t, nc, s.Name)
 			if got, want := stream.CachedInfo().Config.MaxBytes, cmp.Or(c.want[s.Name], usual); got != want {
@@ -283,8 +285,9 @@ func TestLimitsThatDoNotFitAreRefusedByTheServer(t *testing.T) {
 	apply(t, js, bus.Limits{MaxBytes: 1 << 20, MaxBytesOf: bus.MaxBytes{bus.MandateEvents: 2 << 20}}, false)
 }
 
-// The table of streams in the contract: no stream drops what it was given but those of callbacks, which are hints, and of
-// leases, of which the last one counts (one of scheduled requests has no limit at which it would), no stream but AUDIT and KEYS
+// The table of streams in the contract: no stream drops what it was given but those of callbacks, which are hints, of
+// leases and of suppressions, of which the last one counts (one of scheduled requests has no limit at which it would), no stream but
+// AUDIT and KEYS
 // denies a purge, and neither what they have nor events can be deleted one by one.
 func TestStreamsKeepWhatTheyHaveAndCanBePurged(t *testing.T) {
 	_, nc := devtest.Provisioned(t)
@@ -292,11 +295,13 @@ func TestStreamsKeepWhatTheyHaveAndCanBePurged(t *testing.T) {
 		_, s := streamOf(t, nc, want.Name)
 		c := s.CachedInfo().Config
 		forever := c.Name == bus.Audit || c.Name == bus.Keys
-		events := c.Name == bus.MandateEvents || c.Name == bus.MandateCallbacks || c.Name == bus.MailEvents || forever
+		events := c.Name == bus.MandateEvents || c.Name == bus.MandateCallbacks || c.Name == bus.MailEvents || c.Name == bus.Suppressions ||
+			forever
 		scheduled := c.Name == bus.MandateScheduled || c.Name == bus.MailScheduled
 		unlimited := scheduled && c.MaxBytes == -1 && c.MaxAge == 0
 		drops := c.Discard != jetstream.DiscardNew && !unlimited || c.MaxMsgs != -1 || c.MaxMsgsPerSubject != -1 && !c.DiscardNewPerSubject
-		if drops != (c.Name == bus.RateLeases || c.Name == bus.MandateCallbacks) || c.DenyPurge != forever ||
+		mayDrop := c.Name == bus.RateLeases || c.Name == bus.MandateCallbacks || c.Name == bus.Suppressions
+		if drops != mayDrop || c.DenyPurge != forever ||
 			c.AllowRollup != scheduled || c.AllowMsgSchedules != scheduled ||
 			c.AllowMsgTTL || c.DenyDelete != events {
 			t.Errorf("%s has %+v", c.Name, c)

@@ -27,6 +27,7 @@ const (
 	Keys             = "KEYS"
 	MandateScheduled = "MANDATE_SCHEDULED"
 	MailScheduled    = "MAIL_SCHEDULED"
+	Suppressions     = "SUPPRESSIONS"
 )
 
 // room is what the headers of a dead letter need beside its message.
@@ -71,7 +72,7 @@ func (l Limits) small(stream string, most int64) int64 {
 
 func (l Limits) maxBytes(stream string) int64 { return cmp.Or(l.MaxBytesOf[stream], l.MaxBytes) }
 
-// Streams is the topology: every stream, as it is made. Only the streams of callbacks and of leases drop messages for room:
+// Streams is the topology: every stream, as it is made. Only the streams of callbacks, leases and suppressions drop messages for room:
 // another one that is full refuses what comes. Then a publisher knows that its request was not accepted, and a program
 // waits and makes no call that it could not record. Dropped events would be what keeps people from being enrolled or
 // written to twice.
@@ -137,7 +138,11 @@ func Streams(l Limits) []jetstream.StreamConfig {
 	keys := kept(Keys, retry.EventsWindow, recipientsSubject)
 	keys.MaxAge, keys.Duplicates, keys.DenyDelete, keys.DenyPurge = 0, retry.EventsWindow, true, true
 	keys.MaxMsgsPerSubject, keys.DiscardNewPerSubject, keys.MaxMsgSize, keys.MaxBytes = 1, true, 1<<10, 1<<20
-	streams = append(append([]jetstream.StreamConfig{keys}, streams...), callbacks, leases, audit,
+	// The last word on each address. A full one forgets the oldest, whose next mail bounces: no event is held up for it.
+	suppressions := events(Suppressions, suppressionSubject("*", "*"))
+	suppressions.MaxAge, suppressions.Duplicates, suppressions.MaxMsgsPerSubject = retry.SuppressionsKept, retry.EventsWindow, 1
+	suppressions.Discard, suppressions.MaxBytes = jetstream.DiscardOld, l.small(Suppressions, 256<<20)
+	streams = append(append([]jetstream.StreamConfig{keys}, streams...), callbacks, leases, audit, suppressions,
 		scheduled(base, MandateScheduled, messages.Enroll), scheduled(base, MailScheduled, messages.Send))
 	for i := range streams {
 		streams[i].Description = descriptions[streams[i].Name]
@@ -262,8 +267,11 @@ func EventsOf(op messages.Operation) string {
 
 // streamOf is the stream that takes what is published on a subject.
 func streamOf(subject string) string {
-	if strings.HasPrefix(subject, "audit.") {
+	switch {
+	case strings.HasPrefix(subject, "audit."):
 		return Audit
+	case strings.HasPrefix(subject, "suppression."):
+		return Suppressions
 	}
 	if op := scheduledOperation(subject); op != "" {
 		return ScheduledOf(op)
@@ -290,6 +298,7 @@ var descriptions = map[string]string{
 	RateLeases:       "errand: the last leases of FLEET_RATE",
 	MandateScheduled: "errand: requests about mandates with a not_before, until then",
 	MailScheduled:    "errand: requests about mail with a not_before, until then",
+	Suppressions:     "errand: keys of addresses that mail bounced from for good; the oldest are dropped for room",
 	Audit:            "errand: who did what to which request or queue, and why",
 	Keys:             "errand: the secret that keys of recipients are made with; keep it as long as MAIL_DELIVERIES",
 

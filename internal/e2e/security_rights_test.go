@@ -102,6 +102,9 @@ var acts = []act{
 	{what: "read leases", publish: "$JS.API.DIRECT.GET.RATE_LEASES", may: users[:4]},
 	{what: "empty the stream of leases", publish: "$JS.API.STREAM.PURGE.RATE_LEASES"},
 
+	{what: "say that mail bounced from an address", publish: "suppression.bounced.00", may: []string{"log-poller"}},
+	{what: "suppress an address", publish: "suppression.decided.00"},
+	{what: "read suppressions", publish: "$JS.API.DIRECT.GET.SUPPRESSIONS", may: []string{"mail-consumer"}},
 	{what: "store a secret of recipients' keys", publish: "keys.recipients", may: []string{"provisioner"}},
 	{what: "read that secret", publish: "$JS.API.STREAM.MSG.GET.KEYS", may: []string{"mail-consumer", "log-poller", "provisioner"}},
 	{what: "read that secret of a replica", publish: "$JS.API.DIRECT.GET.KEYS"},

@@ -11,6 +11,7 @@ import (
 	"errand/internal/lists/sink"
 	"errand/internal/lists/sweep"
 	"errand/pkg/clients/mail"
+	"errand/pkg/messages"
 )
 
 // LogPoller turns the sending log into delivery events.
@@ -41,7 +42,7 @@ func (p *LogPoller) Run(ctx context.Context) error {
 		return err
 	}
 
-	r, found, err := p.start(ctx, bus.LogPoller, p.APIURL, nil, bus.MailDeliveries, bus.MailEvents)
+	r, found, err := p.start(ctx, bus.LogPoller, p.APIURL, nil, bus.MailDeliveries, bus.MailEvents, bus.Suppressions)
 	if err != nil {
 		return err
 	}
@@ -61,6 +62,7 @@ func (p *LogPoller) Run(ctx context.Context) error {
 	log := deliveries.New(deliveries.Config{Read: api.LogPage, Store: store,
 		Recipients: p.Recipients, ReportAfter: p.ReportAfter,
 		Secrets: secrets, LostSecrets: bus.LostSecrets(found.Streams[bus.MailDeliveries].Config), Published: r.metrics.delivered,
+		Suppress: r.suppress,
 		Dropped: func(n int, since time.Time) {
 			r.log.Warn().Int("recipients", n).Time("matched_since", since).Msg("the oldest recipients were forgotten: raise POLL_RECIPIENTS")
 		}})
@@ -71,6 +73,15 @@ func (p *LogPoller) Run(ctx context.Context) error {
 		Settings: sweep.Settings{Name: "email service (logs)", Interval: p.Interval, Limit: p.Limit, Overlap: p.Overlap, Since: since}}
 	r.ready.addList(s.Fault, s.Upstream)
 	return r.work(ctx, p.ShutdownGrace, r.poll(s.Run))
+}
+
+// suppress stores of which addresses mail bounced for good.
+func (r *runtime) suppress(ctx context.Context, bounces []deliveries.Bounce) error {
+	all := make([]bus.Suppression, len(bounces))
+	for i, b := range bounces {
+		all[i] = bus.Suppression{Key: b.To, At: messages.Time{Time: b.At}, RequestID: b.RequestID, SMTP: b.SMTP}
+	}
+	return r.publisher.Suppress(ctx, all)
 }
 
 // noteOfRecipients says that so many recipients are close to the limit, and what follows; "" if they are not.

@@ -33,6 +33,8 @@ const (
 	StartOver       = time.Hour              // the pause before a queue is started over again that this did not help
 	RightsMissing   = 3 * time.Minute        // how long a refused permission counts as missing: longer than any wait until it is used again
 	FeedHeartbeat   = time.Second            // how often a reader learns that there is nothing new. Servers accept no other.
+	Suppressions    = 2 * time.Second        // the pause between two looks for addresses that have bounced
+	Suppressed      = time.Minute            // how old the last such look may be until that is worth a note
 	Follow          = 200 * time.Millisecond // the pause before a stream is read again
 	ObjectRead      = time.Second            // the pause before a chunk of a recipient list is read again
 	ResolvePace     = 250 * time.Millisecond // the pause between two looks at what became of enrollments
@@ -100,6 +102,7 @@ const (
 const (
 	EventsKept        = 30 * 24 * time.Hour  // for events and dead letters
 	AuditKept         = 400 * 24 * time.Hour // for what people did
+	SuppressionsKept  = 400 * 24 * time.Hour // for bounces of addresses
 	AckWait           = 30 * time.Second     // how long a request's consumer may be silent before another one gets it
 	RequestsWindow    = 2 * time.Minute      // the duplicate window of requests
 	EventsWindow      = 10 * time.Second     // for streams whose writes are fenced: their ids only cost the server memory

@@ -183,7 +183,7 @@ func TestTheChannelsAreTheSubjectsOfTheStreams(t *testing.T) {
 	}
 	for _, s := range bus.Streams(bus.Limits{MaxPayload: 1 << 20}) {
 		for _, filter := range s.Subjects {
-			own := slices.Contains([]string{bus.RateLeases, bus.Audit, bus.Keys}, s.Name) || s.AllowMsgSchedules
+			own := slices.Contains([]string{bus.RateLeases, bus.Audit, bus.Keys, bus.Suppressions}, s.Name) || s.AllowMsgSchedules
 			if !matched[filter] && !own && !strings.HasSuffix(filter, ".turn") {
 				t.Errorf("%s of %s has no channel", filter, s.Name)
 			}

@@ -23,7 +23,7 @@ var requests = []request{
 		map[string]any{"on_unknown": messages.OnUnknownReport, "max_frequency": 9}},
 	{messages.Transactions, reflect.TypeFor[messages.TransactionsRequest](), "", nil},
 	{messages.Send, reflect.TypeFor[messages.SendRequest](), "reportOrResend",
-		map[string]any{"on_unknown": messages.OnUnknownReport, "as_html": 0}},
+		map[string]any{"on_unknown": messages.OnUnknownReport, "as_html": 0, "suppress": true}},
 	{messages.Account, reflect.TypeFor[messages.AccountRequest](), "", nil},
 }
 
@@ -40,7 +40,7 @@ var fieldsWith = map[string]string{
 	"date":      "effective_date expiry_date",
 	"requestID": "request_id", "time": "not_before give_up_at", "orderNumber": "order_number", "amount": "amount", "whole": "payer_id_type",
 	"metadata": "metadata", "dateTime": "link_expired_at", "status": "status", "unsubscribe": "unsubscribe_link", "text": "content",
-	"flag": "as_html", "headers": "headers", "recipients": "to", "listObject": "to_object",
+	"flag": "as_html suppress", "headers": "headers", "recipients": "to", "listObject": "to_object",
 }
 
 func (r request) rule(field string) string {
@@ -245,7 +245,7 @@ const someone = "[^ \t\r\n,]"
 // streams are the names with which, before a dash and a number, no request id may begin.
 var streams = []string{
 	"MANDATE_REQUESTS", "MANDATE_EVENTS", "MANDATE_CALLBACKS", "MAIL_REQUESTS", "MAIL_EVENTS", "MAIL_DELIVERIES", "DEAD_LETTERS",
-	"RATE_LEASES", "AUDIT", "MANDATE_SCHEDULED", "MAIL_SCHEDULED", "KEYS",
+	"RATE_LEASES", "AUDIT", "MANDATE_SCHEDULED", "MAIL_SCHEDULED", "SUPPRESSIONS", "KEYS",
 }
 
 // reserved are the headers that a message must not set, in any case.

@@ -32,6 +32,10 @@ func Abridge(body Body) (smaller bool) {
 		if smaller = b.Body != ""; smaller {
 			b.Body, b.Encoding = "", CallbackWithheld
 		}
+	case *SendStarted:
+		b.Suppressed, smaller = unexplained(b.Suppressed)
+	case *BatchBody:
+		b.Suppressed, smaller = unexplained(b.Suppressed)
 	case *SendOutcome:
 		var unsettled, invalid, fields bool
 		b.Unsettled, unsettled = half(b.Unsettled)
@@ -47,6 +51,15 @@ func Abridge(body Body) (smaller bool) {
 
 // half returns the first half of a list, and whether that is less.
 func half[T any](list []T) ([]T, bool) { return list[:len(list)/2], len(list) > 0 }
+
+// unexplained leaves out why recipients are suppressed, but not which.
+func unexplained(all []Suppressed) (less []Suppressed, smaller bool) {
+	for _, s := range all {
+		smaller = smaller || s.At != nil
+		less = append(less, Suppressed{Recipient: s.Recipient})
+	}
+	return less, smaller
+}
 
 // fewer returns half of the fields.
 func fewer(fields map[string][]string) (map[string][]string, bool) {

@@ -104,10 +104,10 @@ var bodyFields = []struct {
 	{&CallbackBody{}, "method bytes digest checksum | content_type query body body_encoding"},
 	{&TransactionsPage{}, "page records total deadline more fingerprint |"},
 	{&TransactionsListed{}, "pages total fingerprint |"},
-	{&SendStarted{}, "deadline fingerprint recipients batches batch_size |"},
+	{&SendStarted{}, "deadline fingerprint recipients batches batch_size | suppressed"},
 	{&SendOutcome{}, "recipients accepted batches duplicates invalid_count invalid fingerprint | " +
 		"unsettled unsettled_count reason message http_status fields conflicts_with after_unknown"},
-	{&BatchBody{}, "batch first count | deadline not_before accepted reason http_status message after_unknown held_count"},
+	{&BatchBody{}, "batch first count | deadline not_before accepted reason http_status message after_unknown held_count suppressed"},
 	{&AccountReported{}, "account fingerprint |"},
 	{&DeliveryBody{}, "event_id entry smtp match |"},
 	{&SentBody{}, "batch first count begin until | secret"},

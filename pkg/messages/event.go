@@ -337,6 +337,7 @@ type Facts struct {
 	BatchSize     int                 `json:"batch_size"` // of started and reopened
 	Accepted      int                 `json:"accepted"`
 	InvalidCount  int                 `json:"invalid_count"` // addresses that were left out
+	Suppressed    []Suppressed        `json:"suppressed"`    // of a batch
 }
 
 // count is a number; a list, as reopened has of its batches, leaves it 0.

@@ -62,7 +62,7 @@ func TestEveryTextOfABodyIsCut(t *testing.T) {
 	fields := map[string][]string{long: {long, long}}
 	list := make([]InvalidAddress, 150)
 	for i := range list {
-		list[i] = InvalidAddress{long, long}
+		list[i] = InvalidAddress{Address: long, Reason: long, Why: long}
 	}
 	for _, b := range []Body{
 		&FailedBody{Message: long, Fields: fields, OrderNumber: long, ConflictsWith: long},

@@ -246,7 +246,7 @@ func randomSend(r *rand.Rand) SendRequest {
 		RequestID: maybe(r, randomID), OnUnknown: []string{"", OnUnknownReport, OnUnknownResend}[r.IntN(3)], GiveUpAt: maybe(r, randomTime),
 		NotBefore: maybe(r, randomTime),
 		From:      maybe(r, randomEmail), ReplyTo: maybe(r, randomEmail), UnsubscribeLink: maybe(r, randomURL), Subject: randomLine(r),
-		Content: randomText(r), AsHTML: r.IntN(2),
+		Content: randomText(r), AsHTML: r.IntN(2), Suppress: maybe(r, func(r *rand.Rand) *bool { return new(r.IntN(2) == 0) }),
 	}
 	for i := range r.IntN(3) {
 		if s.Headers == nil {

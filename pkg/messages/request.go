@@ -59,7 +59,7 @@ func Check(op Operation, data []byte) (Meta, error) {
 // Version counts the versions of what requests may say: it is raised with every field or
 // value that older programs refuse. `errand provision` notes it at the queues, so that
 // older programs leave what they refuse to newer ones while both run.
-const Version = 2
+const Version = 3
 
 // Meta is what is known of a request's body whether it is valid or not.
 type Meta struct {

@@ -24,6 +24,8 @@ type SendRequest struct {
 	Content         string            `json:"content"`
 	AsHTML          int               `json:"as_html,omitempty"` // 0 plain text, 1 HTML
 	Headers         map[string]string `json:"headers,omitempty"`
+	// Suppress false has addresses tried that are left out otherwise because mail to them bounced; nil counts as true.
+	Suppress *bool `json:"suppress,omitempty"`
 	// To is the list as the request has it, a JSON array of strings or a JSON
 	// string with commas; Recipients makes it, Addresses reads it. It is a part of
 	// the bytes that were decoded, not a copy. Nil when ToObject is given.
@@ -60,6 +62,7 @@ var sendFields = []field[SendRequest]{
 	{"reply_to", optional, func(r *SendRequest, v value) { r.ReplyTo = v.mailbox() }},
 	{"request_id", optional, func(r *SendRequest, v value) { r.RequestID = v.requestID() }},
 	{"subject", required, func(r *SendRequest, v value) { r.Subject = v.line() }},
+	{"suppress", optional, func(r *SendRequest, v value) { r.Suppress = new(v.flag() == 1) }},
 	{"to", optional, func(r *SendRequest, v value) { r.To = v.recipients() }},
 	{"to_object", optional, func(r *SendRequest, v value) { r.ToObject = v.object() }},
 	{"unsubscribe_link", optional, func(r *SendRequest, v value) { r.UnsubscribeLink = v.unsubscribe() }},
@@ -205,12 +208,24 @@ type SendStarted struct {
 	Common
 	Deadline    Time   `json:"deadline"`
 	Fingerprint string `json:"fingerprint"`
-	Recipients  int    `json:"recipients"` // valid and distinct
+	Recipients  int    `json:"recipients"` // valid and distinct, with those that are suppressed
 	Batches     int    `json:"batches"`
 	// BatchSize is pinned by the first started event of the request, so that
 	// the same request always gives the same batches.
 	BatchSize int `json:"batch_size"`
+	// Suppressed are the recipients of the one batch that are left out. Recipients counts them.
+	Suppressed []Suppressed `json:"suppressed,omitempty"`
 }
+
+// Suppressed is a recipient that a batch leaves out because mail to it bounced before.
+type Suppressed struct {
+	Recipient int    `json:"recipient"`    // its place in the batch as it was cut, from 0
+	At        *Time  `json:"at,omitempty"` // when the mail bounced, or a person said so
+	Why       string `json:"why,omitempty"`
+}
+
+// ReasonOfSuppressed is the reason of an InvalidAddress that mail bounced from before.
+const ReasonOfSuppressed = "suppressed"
 
 // ListedInvalid is how many invalid addresses an outcome lists; all are counted.
 const ListedInvalid = 100
@@ -218,7 +233,7 @@ const ListedInvalid = 100
 // SendOutcome is the body of mail.send.accepted, partial, failed and uncertain.
 type SendOutcome struct {
 	Common
-	Recipients     int                 `json:"recipients"` // valid and distinct
+	Recipients     int                 `json:"recipients"` // valid and distinct, without those that are suppressed
 	Accepted       int                 `json:"accepted"`   // recipients the upstream took
 	Batches        int                 `json:"batches"`
 	Duplicates     int                 `json:"duplicates"`
@@ -237,8 +252,11 @@ type SendOutcome struct {
 
 // InvalidAddress is a recipient that was left out, and why.
 type InvalidAddress struct {
-	Address string `json:"address"` // as the request has it, cut to 500 characters
-	Reason  string `json:"reason"`  // as ParseRecipient gives it
+	Address string `json:"address"` // as the request has it, of a suppressed one without display name; cut to 500 characters
+	Reason  string `json:"reason"`  // as ParseRecipient gives it, or ReasonOfSuppressed
+	// At and Why say when and why mail to a suppressed one bounced.
+	At  *Time  `json:"at,omitempty"`
+	Why string `json:"why,omitempty"`
 }
 
 // Unsettled is a batch that was not accepted whole.
@@ -268,24 +286,32 @@ type Unsent struct {
 // without duplicates and what was left out. The error says that it cannot be told from this outcome, because it
 // is of another list, or leaves out some of what it counts: the events of the batches have them all.
 func (b *SendOutcome) Unsent(list iter.Seq[string]) (unsent []Unsent, err error) {
-	leftOut := map[string]string{} // also valid ones
+	leftOut, suppressed := map[string]string{}, map[string]string{}
 	for _, i := range b.Invalid {
-		leftOut[i.Address] = i.Reason
+		if i.Reason == ReasonOfSuppressed {
+			suppressed[string(AppendRecipient(nil, i.Address))] = i.Reason + ": " + i.Why
+		} else {
+			leftOut[i.Address] = i.Reason // maybe a valid one, by the rules of today
+		}
 	}
-	places, invalid, at := map[string]int{}, 0, -1
+	places, invalid, at := map[string]int{}, len(suppressed), -1
 	for text := range list {
 		at++
 		address, err := ParseRecipient(text)
+		key := string(AppendRecipient(nil, address))
 		why, out := leftOut[Cut(text)]
 		if err != nil || out {
 			invalid++
 			if err != nil {
 				why = err.Error()
 			}
+		} else {
+			why, out = suppressed[key]
+		}
+		if err != nil || out {
 			unsent = append(unsent, Unsent{at, text, Failed, ReasonInvalidRequest, why})
 			continue
 		}
-		key := string(AppendRecipient(nil, address))
 		place, met := places[key]
 		if !met {
 			place = len(places)
@@ -316,7 +342,8 @@ func (b SendOutcome) MarshalJSON() ([]byte, error) {
 	b.Fields = cutFields(b.Fields)
 	invalid := make([]InvalidAddress, min(len(b.Invalid), ListedInvalid))
 	for i := range invalid {
-		invalid[i] = InvalidAddress{Address: Cut(b.Invalid[i].Address), Reason: Cut(b.Invalid[i].Reason)}
+		invalid[i] = b.Invalid[i]
+		invalid[i].Address, invalid[i].Reason, invalid[i].Why = Cut(invalid[i].Address), Cut(invalid[i].Reason), Cut(invalid[i].Why)
 	}
 	b.Invalid = invalid
 	unsettled := make([]Unsettled, len(b.Unsettled))
@@ -347,7 +374,7 @@ const MaxBatch = 1000
 type BatchBody struct {
 	Common
 	Batch      int    `json:"batch"` // from 1
-	First      int    `json:"first"` // index into the recipients, from 0
+	First      int    `json:"first"` // index into the recipients, from 0, with those that are suppressed
 	Count      int    `json:"count"`
 	Deadline   *Time  `json:"deadline,omitempty"`   // started only: of the call
 	NotBefore  *Time  `json:"not_before,omitempty"` // deferred only
@@ -360,6 +387,8 @@ type BatchBody struct {
 	// HeldCount is how often the batch was held while others succeeded in
 	// between.
 	HeldCount int `json:"held_count,omitempty"`
+	// Suppressed are the recipients that the batch leaves out, decided when it was first started. Count does not count them.
+	Suppressed []Suppressed `json:"suppressed,omitempty"`
 }
 
 // MarshalJSON cuts the message.

@@ -151,6 +151,7 @@ func TestRulesOfTheFieldsOfAMessage(t *testing.T) {
 	}{
 		{"subject", []string{`"S"`, `"é 😀"`}, []string{`null`, `""`, `" "`, `"a\nb"`, `"a\tb"`, `1`, `"` + strings.Repeat("a", 1001) + `"`}},
 		{"content", []string{`"a\n\tb\r\n"`, `" "`, `"` + strings.Repeat("a", 1<<20) + `"`}, []string{`null`, `""`, `"a\u0000"`, `1`, `["a"]`}},
+		{"suppress", []string{`0`, `true`, `false`, `null`}, []string{`2`, `"no"`}},
 		{"as_html", []string{`0`, `1`, `true`, `false`, `null`, `""`}, []string{`2`, `-1`, `1.0`, `"1"`, `"true"`, `[1]`, `{"a":1}`}},
 		{"from reply_to", []string{`"a@b.example"`, `"\"Shop, Ltd.\" <a@b.example>"`, `"Café <a@b.example>"`},
 			[]string{`"Shop"`, `"a@b.example, c@d.example"`, `"a@b.example\r\nBcc: x@y.example"`, `1`, `["a@b.example"]`, `"<>"`}},
@@ -180,18 +181,20 @@ func TestRulesOfTheFieldsOfAMessage(t *testing.T) {
 
 // What the outcome counts without duplicates and invalid addresses is found in the caller's list again.
 func TestUnsentNamesThePlacesOfTheCallersOwnList(t *testing.T) {
-	list := []string{"nobody", "ann@example.com", "Ann <ann@EXAMPLE.com>", "bob@example.com", "suppressed@example.com", "cem@example.com",
-		"dan@example.com", "cem@example.com"}
+	list := []string{"nobody", "ann@example.com", "Ann <ann@EXAMPLE.com>", "bob@example.com", "Gone <gone@example.com>", "cem@example.com",
+		"dan@example.com", "cem@example.com", "gone@EXAMPLE.com"}
 	request := SendRequest{To: Recipients(list...)}
 	o := SendOutcome{Recipients: 4, InvalidCount: 2, UnsettledCount: 2,
-		Invalid: []InvalidAddress{{"nobody", "is not an email address"}, {"suppressed@example.com", "bounced before"}},
+		Invalid: []InvalidAddress{{Address: "nobody", Reason: "is not an email address"},
+			{Address: "gone@example.com", Reason: ReasonOfSuppressed, Why: "bounced: 550"}},
 		Unsettled: []Unsettled{{Batch: 2, First: 1, Count: 1, State: Refused, Reason: ReasonRefused, Message: "no"},
 			{Batch: 3, First: 2, Count: 1, State: Uncertain, Reason: ReasonNoAnswer}}}
 	got, err := o.Unsent(request.Addresses())
 	want := []Unsent{{0, "nobody", Failed, ReasonInvalidRequest, "is not an email address"},
 		{3, "bob@example.com", Refused, ReasonRefused, "no"},
-		{4, "suppressed@example.com", Failed, ReasonInvalidRequest, "bounced before"},
-		{5, "cem@example.com", Uncertain, ReasonNoAnswer, ""}, {7, "cem@example.com", Uncertain, ReasonNoAnswer, ""}}
+		{4, "Gone <gone@example.com>", Failed, ReasonInvalidRequest, "suppressed: bounced: 550"},
+		{5, "cem@example.com", Uncertain, ReasonNoAnswer, ""}, {7, "cem@example.com", Uncertain, ReasonNoAnswer, ""},
+		{8, "gone@EXAMPLE.com", Failed, ReasonInvalidRequest, "suppressed: bounced: 550"}}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("%v %s", err, diff)
 	}

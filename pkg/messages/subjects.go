@@ -247,7 +247,7 @@ func IsID(s string) bool {
 // streams are the names of errand's streams; none has a dash.
 var streams = []string{
 	"MANDATE_REQUESTS", "MANDATE_EVENTS", "MANDATE_CALLBACKS", "MAIL_REQUESTS", "MAIL_EVENTS", "MAIL_DELIVERIES", "DEAD_LETTERS",
-	"RATE_LEASES", "AUDIT", "MANDATE_SCHEDULED", "MAIL_SCHEDULED", "KEYS",
+	"RATE_LEASES", "AUDIT", "MANDATE_SCHEDULED", "MAIL_SCHEDULED", "SUPPRESSIONS", "KEYS",
 }
 
 func isReservedID(s string) bool {

@@ -20,6 +20,7 @@
 package deliveries
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -50,10 +51,21 @@ type Config struct {
 	Secrets     Secrets
 	LostSecrets []string // ids of secrets whose keys match nothing
 
+	// Suppress, if set, stores of which addresses mail bounced for good. It is called before the events that say so are stored: if the
+	// poller dies between the two, the rows are published again, and their suppressions say the same again.
+	Suppress func(context.Context, []Bounce) error
 	// Published, if set, is called for each event about a row that was stored.
 	Published func(messages.State, messages.Confidence)
 	// Dropped, if set, is called when the oldest recipients were forgotten: rows are matched to requests since a time.
 	Dropped func(recipients int, since time.Time)
+}
+
+// Bounce is a mail that was refused for good, and is certainly of a request.
+type Bounce struct {
+	To        messages.Key // of the first of the secrets
+	At        time.Time
+	RequestID string
+	SMTP      messages.SMTP
 }
 
 // Log is the sending log, with what the events say of requests. Page may be called while another method is.
@@ -155,10 +167,21 @@ func (l *Log) Publish(ctx context.Context, rows []sweep.Row[mail.Entry]) func() 
 	}
 	now, offset := time.Now(), l.clock.offset()
 	events := make([]messages.Event, len(rows))
+	var bounces []Bounce
 	for i, r := range rows {
-		e, f := l.eventFor(r, now, offset)
+		of := rowOf(r.Item, now, offset)
+		e, f := l.eventFor(r, &of, now)
+		if e.State == messages.Bounced && f.in != nil && l.Suppress != nil && !l.calls.known(f.request).erased {
+			at := time.UnixMilli(min(cmp.Or(of.created, of.seen), of.seen))
+			bounces = append(bounces, Bounce{of.to[0], at, f.request, e.Body.(*messages.DeliveryBody).SMTP})
+		}
 		if events[i] = e; f.in != nil { // a row after it cannot be of the same recipient
 			f.in.take(f.at, r.ID.Key())
+		}
+	}
+	if len(bounces) > 0 {
+		if err := l.Suppress(ctx, bounces); err != nil {
+			return func() (int, error) { return 0, fmt.Errorf("%w: %w", sweep.ErrBehind, err) }
 		}
 	}
 	wait := l.store(ctx, events)
@@ -186,11 +209,10 @@ func (l *Log) store(ctx context.Context, events []messages.Event) (wait func() (
 }
 
 // eventFor is the event about a row, under the request that it is of.
-func (l *Log) eventFor(listed sweep.Row[mail.Entry], now time.Time, offset time.Duration) (messages.Event, found) {
-	r := rowOf(listed.Item, now, offset)
+func (l *Log) eventFor(listed sweep.Row[mail.Entry], r *row, now time.Time) (messages.Event, found) {
 	r.id = listed.ID.Key()
-	l.Secrets.add(&r, listed.Item)
-	f := l.calls.match(r)
+	l.Secrets.add(r, listed.Item)
+	f := l.calls.match(*r)
 	e := eventOf(listed.Item, listed.ID, now)
 	body := e.Body.(*messages.DeliveryBody)
 	body.Match = f.Match

@@ -49,11 +49,7 @@ func TestAllSummariesAreDueAfterOneSweep(t *testing.T) {
 			return nil
 		}
 		left += n // the rows themselves
-		var entries []mail.Entry
-		for _, r := range s.rows {
-			entries = append(entries, r.entry())
-		}
-		if stored, err := s.log.Publish(s.Context(), rowsOf(entries, time.Now()))(); stored != n || err != nil {
+		if stored, err := s.log.Publish(s.Context(), rowsOf(entriesOf(s.rows), time.Now()))(); stored != n || err != nil {
 			t.Fatalf("%d rows, %v", stored, err)
 		}
 		if err := s.log.Swept(s.Context(), time.Now()); !errors.Is(err, sweep.ErrBehind) || summaries() != 1500 {

@@ -17,7 +17,8 @@ import (
 func (s *scenario) matchOf(l *Log, to, from string, accepted time.Time) string {
 	s.Helper()
 	row := mail.Entry{EnvelopeID: fmt.Sprintf("%011x%07x", accepted.UnixMilli(), 1), To: to, From: from, CreatedAt: accepted}
-	e, _ := l.eventFor(rowsOf([]mail.Entry{row}, time.Now())[0], time.Now(), 0)
+	of := rowOf(row, time.Now(), 0)
+	e, _ := l.eventFor(rowsOf([]mail.Entry{row}, time.Now())[0], &of, time.Now())
 	body := e.Body.(*messages.DeliveryBody)
 	at, sign, _ := strings.Cut(body.Recipient, "?")
 	if unsure := body.Recipient != at; unsure != (body.Match.Confidence == messages.MatchUnique) {

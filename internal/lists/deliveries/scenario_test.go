@@ -149,6 +149,13 @@ func (r *logRow) entry() mail.Entry {
 	return e
 }
 
+func entriesOf(rows []*logRow) (entries []mail.Entry) {
+	for _, r := range rows {
+		entries = append(entries, r.entry())
+	}
+	return entries
+}
+
 // scenario is a sending log, the requests behind it, and the published events.
 type scenario struct {
 	*testing.T
@@ -206,11 +213,7 @@ func (s *scenario) sweep() {
 	if s.known == nil {
 		s.learn()
 	}
-	var entries []mail.Entry
-	for _, r := range s.rows {
-		entries = append(entries, r.entry())
-	}
-	rows := slices.DeleteFunc(rowsOf(entries, time.Now()), func(r sweep.Row[mail.Entry]) bool { return s.known[r.ID] })
+	rows := slices.DeleteFunc(rowsOf(entriesOf(s.rows), time.Now()), func(r sweep.Row[mail.Entry]) bool { return s.known[r.ID] })
 	if _, err := s.log.Publish(s.Context(), rows)(); err != nil {
 		s.Fatal(err)
 	}

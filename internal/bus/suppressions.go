@@ -1,0 +1,263 @@
+package bus
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
+
+	"errand/internal/retry"
+	"errand/pkg/messages"
+)
+
+// The stream SUPPRESSIONS says of which addresses mail has bounced for good. It has keys, and no address:
+//
+//	log-poller ─► suppression.bounced.<key>   the last bounce ─┐
+//	a person   ─► suppression.decided.<key>   add or remove ───┴─► Suppressed: the later counts ─► mail-consumer
+//
+// Each has its time: a bounce that is stored again, after a crash or when the whole log is read again, is as old as it was, and does
+// not undo a removal.
+
+// Suppression is what is stored about an address.
+type Suppression struct {
+	Key messages.Key `json:"-"`
+	// At is when the mail bounced, or when a person decided.
+	At        messages.Time `json:"at"`
+	RequestID string        `json:"request_id,omitempty"` // of the mail that bounced
+	messages.SMTP
+	By      string `json:"by,omitempty"` // who decided
+	Why     string `json:"why,omitempty"`
+	Removed bool   `json:"removed,omitempty"` // a person decided that it is written to again
+}
+
+const (
+	bounced = "bounced"
+	decided = "decided"
+)
+
+func suppressionSubject(kind, key string) string { return "suppression." + kind + "." + key }
+
+// SuppressionFilter matches what is stored about an address.
+func SuppressionFilter(k messages.Key) string {
+	key, _ := k.MarshalText() // never fails
+	return suppressionSubject("*", string(key))
+}
+
+// Suppress stores suppressions, in no order.
+func (p *Publisher) Suppress(ctx context.Context, all []Suppression) error {
+	var storing errgroup.Group
+	storing.SetLimit(64)
+	for _, s := range all {
+		storing.Go(func() error {
+			kind := bounced
+			if s.By != "" {
+				kind = decided
+			}
+			key, _ := s.Key.MarshalText() // never fails
+			body, err := messages.Marshal(s)
+			if err == nil {
+				_, err = p.Publish(ctx, &nats.Msg{Subject: suppressionSubject(kind, string(key)), Data: body})
+			}
+			return err
+		})
+	}
+	if err := storing.Wait(); err != nil {
+		return fmt.Errorf("bus: store suppressions: %w", err)
+	}
+	return nil
+}
+
+// ReadSuppression reads what a message of the stream says; ok: it is a suppression.
+func ReadSuppression(m Message) (s Suppression, ok bool) {
+	kind, key, _ := strings.Cut(strings.TrimPrefix(m.Subject, "suppression."), ".")
+	if s.Key.UnmarshalText([]byte(key)) != nil || json.Unmarshal(m.Data, &s) != nil {
+		return s, false
+	}
+	if kind == decided {
+		s.At = messages.Time{Time: m.Time} // the servers' clock, whatever the person's machine thinks
+	}
+	return s, true
+}
+
+// Suppressed is which addresses are not written to, as far as the stream was read. It is safe for concurrent use.
+type Suppressed struct {
+	Conn   *nats.Conn
+	For    time.Duration // how long a bounce counts
+	Logger zerolog.Logger
+
+	next   uint64    // sequence to read on from
+	merged time.Time // when recent was merged last
+
+	mu     sync.RWMutex // guards what follows
+	most   []word       // by key: a map takes three times the memory
+	recent map[messages.Key]state
+	read   time.Time // when all was read last
+}
+
+// word is the last one on an address.
+type word struct {
+	key messages.Key
+	state
+}
+
+// state is the last word on an address in 8 bytes, since there may be a million: the time in milliseconds since 1970 (42 bits), the
+// reply's code (10), and the last two numbers of its enhanced code (4 and 8; 0 where they are larger than any in use).
+type state uint64
+
+// Codes that no reply has.
+const (
+	byPerson = 1
+	removed  = 2
+)
+
+func (s Suppression) state() state {
+	code := uint64(s.Code)
+	switch {
+	case s.Removed:
+		code = removed
+	case s.By != "":
+		code = byPerson
+	}
+	var subject, detail uint64
+	if parts := strings.Split(s.Enhanced, "."); len(parts) == 3 {
+		subject, _ = strconv.ParseUint(parts[1], 10, 4) // too large a one is cut, and explains less
+		detail, _ = strconv.ParseUint(parts[2], 10, 8)
+	}
+	return state(uint64(s.At.UnixMilli())<<22 | code&0x3ff<<12 | subject<<8 | detail)
+}
+
+func (s state) at() time.Time { return time.UnixMilli(int64(s >> 22)) }
+
+func (s state) code() int { return int(s >> 12 & 0x3ff) }
+
+func (s state) why() string {
+	switch code, enhanced := s.code(), fmt.Sprintf("5.%d.%d", s>>8&0xf, s&0xff); {
+	case code == byPerson:
+		return "added by a person"
+	case code == 0:
+		return "bounced: " + enhanced
+	case enhanced == "5.0.0": // most replies without an enhanced code
+		return fmt.Sprintf("bounced: %d", code)
+	default:
+		return fmt.Sprintf("bounced: %d %s", code, enhanced)
+	}
+}
+
+// Find reports whether an address is not to be written to, by its keys, and since when and why.
+func (s *Suppressed) Find(keys ...messages.Key) (at time.Time, why string, found bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	var last state
+	for _, k := range keys {
+		last = max(last, s.recent[k])
+		if i, found := slices.BinarySearchFunc(s.most, k, word.compare); found {
+			last = max(last, s.most[i].state)
+		}
+	}
+	if last == 0 || last.code() == removed || s.expired(last) {
+		return at, "", false
+	}
+	return last.at(), last.why(), true
+}
+
+// Read reads what is new in the stream. Errors: ErrNoStream, or that of an answer that did not come; what is known stays known.
+func (s *Suppressed) Read(ctx context.Context) error {
+	last, err := fromLeader(ctx, s.Conn, Suppressions, lastOf(">")) // a replica may lag behind
+	if err != nil {
+		return noStream(Suppressions, err)
+	}
+	end := uint64(0)
+	if last != nil {
+		end = last.Sequence
+	}
+	scan := Scan{Stream: Suppressions, Filter: ">", Page: eachPage, From: s.next}
+	if s.next > end+1 { // it is another stream, or its last messages were erased
+		scan.From = 0
+	}
+	for scan.From <= end && end > 0 {
+		page, err := scan.Next(ctx, s.Conn)
+		if err != nil {
+			return err
+		}
+		s.take(page)
+		if s.next = scan.From; len(page) == 0 && !retry.Pause(ctx, retry.Follow) {
+			return context.Cause(ctx)
+		}
+	}
+	if s.next = end + 1; time.Since(s.merged) > time.Hour { // some may have expired
+		s.merge()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.read = time.Now()
+	return nil
+}
+
+func (s *Suppressed) take(page []Message) {
+	s.mu.Lock()
+	if s.recent == nil {
+		s.recent = map[messages.Key]state{}
+	}
+	for _, m := range page {
+		if said, ok := ReadSuppression(m); ok && !s.expired(said.state()) {
+			s.recent[said.Key] = max(said.state(), s.recent[said.Key])
+		}
+	}
+	many := len(s.recent) > 1<<14+len(s.most)/8
+	s.mu.Unlock()
+	if many {
+		s.merge()
+	}
+}
+
+// merge moves the recent ones to most. Only the reading goroutine changes either.
+func (s *Suppressed) merge() {
+	all := slices.Grow([]word(nil), len(s.most)+len(s.recent))
+	for k, last := range s.recent {
+		all = append(all, word{k, last})
+	}
+	all = slices.DeleteFunc(append(all, s.most...), func(w word) bool { return s.expired(w.state) })
+	slices.SortFunc(all, func(a, b word) int { return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(b.state, a.state)) })
+	all = slices.CompactFunc(all, func(a, b word) bool { return a.key == b.key }) // the later one stays
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.most, s.recent, s.merged = all, map[messages.Key]state{}, time.Now()
+}
+
+func (w word) compare(k messages.Key) int { return cmp.Compare(w.key, k) }
+
+func (s *Suppressed) expired(last state) bool { return time.Since(last.at()) > s.For }
+
+// Run reads until ctx ends what is new. Where the stream cannot be read, what is known counts.
+func (s *Suppressed) Run(ctx, _ context.Context) error {
+	said := ""
+	for retry.Pause(ctx, retry.Suppressions) {
+		err := s.Read(ctx)
+		if err == nil {
+			said = ""
+		} else if text := Explain(s.Conn, err).Error(); ctx.Err() == nil && text != said {
+			said = text
+			s.Logger.Warn().Str("stream", Suppressions).Err(err).Msg("new bounces are not known: addresses are suppressed by what was read")
+		}
+	}
+	return nil
+}
+
+// Note says that the stream was not read for a while; "" if it was.
+func (s *Suppressed) Note() string {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if time.Since(s.read) < retry.Suppressed {
+		return ""
+	}
+	return fmt.Sprintf("the stream %s was last read at %s: bounces since then are not known", Suppressions, s.read.UTC().Format(time.RFC3339))
+}
