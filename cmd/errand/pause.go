@@ -12,13 +12,14 @@ import (
 	"errand/internal/bus"
 	"errand/internal/oncall/act"
 	"errand/internal/oncall/inspect"
+	"errand/internal/programs"
 	"errand/pkg/messages"
 )
 
 type pause struct {
 	acting
-	For        period   `required:"" placeholder:"TIME" help:"How long: 30m, 12h, 2d; at most a week."`
-	Operations []string `arg:"" name:"operation" help:"enroll, transactions, send or account, with its lanes, or one lane of it such as send/bulk or send/default; several."`
+	For        programs.Period `required:"" placeholder:"TIME" help:"How long: 30m, 12h, 2d; at most a week."`
+	Operations []string        `arg:"" name:"operation" help:"enroll, transactions, send or account, with its lanes, or one lane of it such as send/bulk or send/default; several."`
 }
 
 func (*pause) Help() string {
@@ -157,14 +158,4 @@ func operationsOf(variable string, names []string) (all []messages.Operation, er
 		all = append(all, inspect.Operations[i])
 	}
 	return all, nil
-}
-
-// period is a duration, also in days and weeks.
-type period struct{ time.Duration }
-
-func (p *period) UnmarshalText(text []byte) (err error) {
-	if p.Duration, err = parseAgo(string(text)); err != nil || p.Duration <= 0 {
-		return fmt.Errorf("must be a time such as 30m, 12h or 2d, got %q", text)
-	}
-	return nil
 }

@@ -2,9 +2,9 @@ package main
 
 import (
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
+
+	"errand/internal/programs"
 )
 
 // when is a time in the past: how long ago (24h, 3d), or a date.
@@ -24,36 +24,12 @@ func (w *when) UnmarshalText(text []byte) error {
 			return nil
 		}
 	}
-	var err error
-	if w.ago, err = parseAgo(string(text)); err != nil || w.ago <= 0 {
+	var p programs.Period
+	if p.UnmarshalText(text) != nil || p.Duration == 0 {
 		return fmt.Errorf("must be a period such as 90m, 24h or 3d, or a date such as 2026-01-31 or 2026-01-31T08:00, got %q", text)
 	}
+	w.ago = p.Duration
 	return nil
-}
-
-// parseAgo is time.ParseDuration with weeks and days in front: 3d, 1w, 1d12h.
-func parseAgo(text string) (d time.Duration, err error) {
-	for _, unit := range []struct {
-		name string
-		d    time.Duration
-	}{{"w", 7 * 24 * time.Hour}, {"d", 24 * time.Hour}} {
-		if number, rest, found := strings.Cut(text, unit.name); found {
-			n, err := strconv.ParseUint(number, 10, 16)
-			if err != nil {
-				return 0, err
-			}
-			d += time.Duration(n) * unit.d
-			text = rest
-		}
-	}
-	if text == "" {
-		return d, nil
-	}
-	rest, err := time.ParseDuration(text)
-	if rest < 0 {
-		return 0, strconv.ErrRange
-	}
-	return d + rest, err
 }
 
 func (w when) isSet() bool { return w != when{} }

@@ -90,7 +90,9 @@ func (e *Effect) read(ctx context.Context, log Log, id string) error {
 		if e.Batches[i] = b; b.State == "" {
 			silent = append(silent, i)
 		}
-		e.of(b.State)
+		if !sentToNobody(b.State, b.Facts) {
+			e.of(b.State)
+		}
 	}
 	if len(silent) == 0 {
 		return nil
@@ -108,6 +110,11 @@ func (e *Effect) read(ctx context.Context, log Log, id string) error {
 		}
 	}
 	return nil
+}
+
+// sentToNobody reports whether a batch ended without a call, because all its recipients are suppressed.
+func sentToNobody(last messages.State, f messages.Facts) bool {
+	return last == messages.Accepted && f.Accepted == 0 && f.Reason == "" && len(f.Suppressed) > 0
 }
 
 // Unfinished is what a batch without an end is: deferred if surely nothing was done, or else uncertain. So is one without an

@@ -59,7 +59,7 @@ func (h *History) redriven(body []byte) bool {
 
 // nothingDone reports whether surely nothing was done for a batch that had its turn.
 func (p Prior) nothingDone() bool {
-	return p.State == messages.Refused || Unfinished(p.State, p.Facts) == messages.Deferred
+	return p.State == messages.Refused || sentToNobody(p.State, p.Facts) || Unfinished(p.State, p.Facts) == messages.Deferred
 }
 
 // inDoubt reports whether a batch may have been sent. Its message may have ended before that was written down.

@@ -42,12 +42,15 @@ type operationHold struct {
 	hold *hold.Hold
 }
 
-// started ends what the program waits for.
-func (r *readiness) started() {
+// waitsFor says what a program that starts waits for.
+func (r *readiness) waitsFor(what string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.starting = ""
+	r.starting = what
 }
+
+// started ends what the program waits for.
+func (r *readiness) started() { r.waitsFor("") }
 
 // add adds a check that returns what is wrong, or "".
 func (r *readiness) add(check func() string) {

@@ -324,9 +324,9 @@ func (l *Lease) Taken() bool { return l.until != Deadline{} }
 func (l *Lease) renew(ctx context.Context, afterUnknown bool) error {
 	until := l.caller.Deadline()
 	if l.over != nil {
-		over, err := l.over.outlasting(ctx, l.caller.Timeout+retry.Margin/2)
+		over, err := l.over.Take(ctx)
 		if err != nil {
-			return fmt.Errorf("%w: %w", ErrOver, err)
+			return err
 		}
 		until = until.earlier(over)
 	}
@@ -337,17 +337,20 @@ func (l *Lease) renew(ctx context.Context, afterUnknown bool) error {
 	return nil
 }
 
-// outlasting returns the lease's deadline, at least d ahead: it is renewed if it is not.
-func (l *Lease) outlasting(ctx context.Context, d time.Duration) (Deadline, error) {
-	if err := l.renewing.Take(ctx); err != nil {
-		return Deadline{}, err
+// Take returns the deadline of a message's lease, ahead by a call: it is renewed if it is not. Errors: renew's, in ErrOver.
+func (l *Lease) Take(ctx context.Context) (Deadline, error) {
+	err := l.renewing.Take(ctx)
+	if err == nil {
+		defer l.renewing.Free()
+		if l.until.outlasts(time.Now(), l.caller.Timeout+retry.Margin/2) {
+			return l.until, nil
+		}
+		err = l.renew(ctx, false)
 	}
-	defer l.renewing.Free()
-	if l.until.outlasts(time.Now(), d) {
-		return l.until, nil
+	if err != nil {
+		return Deadline{}, fmt.Errorf("%w: %w", ErrOver, err)
 	}
-	err := l.renew(ctx, false)
-	return l.until, err
+	return l.until, nil
 }
 
 // Deadline holds by two clocks: the wall clock, which others read, and the monotonic clock, which stands still while

@@ -25,6 +25,7 @@ type batch struct {
 	number int // from 1
 	first  int // index into the recipients, from 0
 	to     []string
+	left   []leftOut // not among to
 }
 
 // maxKept is how many recipients of several batches are kept until they are sent. Longer lists are read again.

@@ -57,13 +57,17 @@ func (m *message) makePlan(ctx context.Context, begun bool) (plan, error) {
 	about := int(bytes) / 24 // a short address and its line's end
 	p, err := planned(func() iter.Seq2[string, error] { return m.untilStopped(m.texts(ctx)) }, about, m.size, limit, room)
 	if fault, ok := errors.AsType[listFault](err); ok {
-		field := "to"
-		if m.request.Body.ToObject != nil {
-			field = "to_object"
-		}
-		return p, &invalidError{field, string(fault)}
+		return p, &invalidError{m.field(), string(fault)}
 	}
 	return p, err
+}
+
+// field is the one that names the list.
+func (m *message) field() string {
+	if m.request.Body.ToObject != nil {
+		return "to_object"
+	}
+	return "to"
 }
 
 // bytes is how long the list is, as it was written.

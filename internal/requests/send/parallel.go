@@ -152,8 +152,8 @@ func (d *delivery) settle(ctx context.Context, b batch) {
 		of.History, of.Prior = h, p
 		var err error
 		if leftOut {
-			got = unnamed(b, p)
-		} else if got, err = d.send(ctx, of, d.lease, startedBatch(b), b); err != nil {
+			got = unnamed(b.without(p.Suppressed), p)
+		} else if got, err = d.sendRest(ctx, of, d.suppress(b, p, p.Suppressed)); err != nil {
 			if errors.Is(err, attempt.ErrOver) { // what the batch's history says is for the worker that has the message
 				d.stop(err)
 			}
@@ -167,6 +167,7 @@ func (d *delivery) settle(ctx context.Context, b batch) {
 	if done, ok := errors.AsType[*history.AlreadyDoneError](err); ok {
 		var f messages.Facts
 		f, err = messages.ReadFacts(done.Body)
+		b = b.without(f.Suppressed)
 		got = settledBefore(b, len(b.to), done.State, f)
 	}
 	later, ok := errors.AsType[*history.RetryLaterError](err)
@@ -180,6 +181,15 @@ func (d *delivery) settle(ctx context.Context, b batch) {
 	default:
 		d.add(got)
 	}
+}
+
+// sendRest sends a batch to whom it leaves. If that is nobody, its event says so, under the lease that pins how the message is cut.
+func (d *delivery) sendRest(ctx context.Context, of attempt.Delivery, b batch) (result, error) {
+	if len(b.to) > 0 {
+		return d.send(ctx, of, d.lease, startedBatch(b), b)
+	}
+	_, err := d.lease.Take(ctx)
+	return resultOf(b, attempt.Result[int]{Verdict: attempt.Done}), err
 }
 
 // unnamed is the result of a batch that a person's redrive left out and whose history has no end.
@@ -202,7 +212,8 @@ func waiting(why error, until time.Time, cause error) result {
 
 func startedBatch(b batch) attempt.Started {
 	return func(deadline messages.Time, afterUnknown bool) messages.Body {
-		return &messages.BatchBody{Batch: b.number, First: b.first, Count: len(b.to), Deadline: &deadline, AfterUnknown: afterUnknown}
+		return &messages.BatchBody{Batch: b.number, First: b.first, Count: len(b.to), Deadline: &deadline, AfterUnknown: afterUnknown,
+			Suppressed: b.suppressed()}
 	}
 }
 
@@ -218,7 +229,7 @@ func deferBatch(ctx context.Context, h *history.History, got result) error {
 
 func bodyOf(r result) *messages.BatchBody {
 	b := &messages.BatchBody{Batch: r.number, First: r.first, Count: r.count, Reason: r.Reason, HTTPStatus: r.Status,
-		Message: r.Message, AfterUnknown: r.AfterUnknown, HeldCount: r.HeldCount}
+		Message: r.Message, AfterUnknown: r.AfterUnknown, HeldCount: r.HeldCount, Suppressed: r.suppressed()}
 	if r.Verdict == attempt.Done {
 		b.Accepted = &r.Value
 	}

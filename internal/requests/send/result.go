@@ -61,7 +61,10 @@ type outcome struct {
 	mu           sync.Mutex
 	accepted     int
 	afterUnknown bool
-	results      []result // of batches that were not accepted completely
+	results      []result    // of batches that were not accepted completely
+	empty        int         // batches with nobody left
+	left         map[int]int // by batch: how many it leaves out
+	invalid      []leftOut   // the first hundred of these
 }
 
 func (o *outcome) add(r result) {
@@ -69,8 +72,12 @@ func (o *outcome) add(r result) {
 	defer o.mu.Unlock()
 	o.accepted += r.Value
 	o.afterUnknown = o.afterUnknown || r.AfterUnknown
+	if r.count == 0 {
+		o.empty++
+	}
+	o.leaveOut(r.batch)
 	if !r.complete() {
-		r.to = nil // the addresses are no longer needed
+		r.to, r.left = nil, nil // the addresses are no longer needed
 		o.results = append(o.results, r)
 	}
 }
@@ -87,7 +94,7 @@ func (o *outcome) end(batches int) (messages.State, *messages.SendOutcome) {
 		}
 		return nil
 	}
-	accepted := batches // completely or in part
+	accepted := batches - o.empty // completely or in part
 	for _, r := range o.results {
 		if r.Verdict != attempt.Done {
 			accepted--
@@ -111,7 +118,7 @@ func (o *outcome) end(batches int) (messages.State, *messages.SendOutcome) {
 	}
 	body.UnsettledCount = len(o.results)
 	size := 0
-	for _, r := range o.results { // as many as fit
+	for _, r := range o.before() { // as many as fit
 		text := messages.Cut(r.Message)
 		if size += 200 + len(text); size > maxUnsettled {
 			break
@@ -135,8 +142,10 @@ func ended(why messages.FailedBody, e history.Effect) (messages.State, *messages
 			b.Reason, b.Message = why.Reason, why.Message
 		}
 		first := (b.Number - 1) * began.BatchSize
-		o.add(settledBefore(batch{number: b.Number, first: first}, min(began.BatchSize, began.Recipients-first), b.State, b.Facts))
+		of := batch{number: b.Number, first: first}.without(b.Suppressed)
+		o.add(settledBefore(of, min(began.BatchSize, began.Recipients-first)-len(of.left), b.State, b.Facts))
 	}
+	o.leaveOut(batch{number: 1}.without(began.Suppressed))
 	state, body := o.end(len(e.Batches))
 	switch {
 	case len(e.Batches) > 0:
@@ -152,15 +161,24 @@ func ended(why messages.FailedBody, e history.Effect) (messages.State, *messages
 	if state == messages.Uncertain {
 		body.Reason, body.Message = messages.ReasonInterrupted, why.Message+attempt.MayBeDone
 	}
-	body.Recipients, body.Fingerprint, body.ConflictsWith = began.Recipients, why.Fingerprint, why.ConflictsWith
+	body.Recipients, body.Fingerprint, body.ConflictsWith = began.Recipients-o.suppressed(), why.Fingerprint, why.ConflictsWith
 	return state, body
 }
 
 // end is the one final event of a message whose batches are all settled.
 func (m *message) end(o *outcome) messages.Event {
 	state, body := o.end(m.plan.batches)
-	body.Recipients = m.plan.recipients
-	body.Duplicates, body.InvalidCount, body.Invalid = m.plan.duplicates, m.plan.faults, m.plan.invalid
+	body.Recipients = m.plan.recipients - o.suppressed()
+	body.Duplicates, body.InvalidCount, body.Invalid = m.plan.duplicates, m.plan.faults+o.suppressed(), m.plan.invalid
+	for _, l := range o.invalid {
+		body.Invalid = append(body.Invalid, messages.InvalidAddress{Address: l.address, Reason: messages.ReasonOfSuppressed,
+			At: l.At, Why: l.Why})
+	}
+	if body.Recipients == 0 {
+		state, body.Batches, body.Reason = messages.Failed, 0, messages.ReasonInvalidRequest
+		body.Fields = map[string][]string{m.field(): {"holds no address that is not suppressed"}}
+		body.Message = (&messages.Invalid{Fields: body.Fields}).Error()
+	}
 	body.Fingerprint = m.request.History.Fingerprint
 	return m.request.History.Event(state, body)
 }

@@ -8,6 +8,7 @@
 //
 //	send.go      one message: resume, plan, send its batch
 //	list.go      where recipients come from; how many long lists at once
+//	suppress.go  whom a batch leaves out since mail to them bounced
 //	batches.go   which recipients are valid and distinct, and how they are cut into batches
 //	parallel.go  several batches, some at once
 //	result.go    what is known of a batch, and the outcome of all
@@ -43,6 +44,8 @@ type Handler struct {
 	// Open opens the object that holds a recipient list. fs.ErrNotExist means that there
 	// is no such object with that digest. It returns the object's size, too.
 	Open func(context.Context, messages.ObjectRef) (io.ReadCloser, int64, error)
+	// Suppressed, if set, reports whether nothing is to be sent to an address, and since when and why.
+	Suppressed func(address string) (since time.Time, why string, yes bool)
 	// Sent stores a record of a call for the readers of the sending log. No call is made before it returned nil.
 	Sent func(context.Context, messages.SentBody) error
 
@@ -58,10 +61,11 @@ type message struct {
 	from    string // the sender's bare address
 	size    int    // of a batch, pinned by the first started event
 	plan    plan
-	share   int          // of the calls of long work that it has taken
-	calls   atomic.Int64 // made on this delivery
-	before  int          // made on earlier ones
-	unknown atomic.Int64 // batches of unknown fate in a row
+	decided []messages.Suppressed // of the one batch
+	share   int                   // of the calls of long work that it has taken
+	calls   atomic.Int64          // made on this delivery
+	before  int                   // made on earlier ones
+	unknown atomic.Int64          // batches of unknown fate in a row
 }
 
 // Handle answers one send request. Errors: *history.RetryLaterError, history.ErrFenced, the log's or the object store's.
@@ -125,6 +129,9 @@ func (m *message) prepare(ctx context.Context, started *messages.SendStarted) (e
 	if m.plan, err = m.makePlan(ctx, started != nil); err != nil {
 		return err
 	}
+	if started != nil {
+		m.decided = started.Suppressed
+	}
 	if started != nil && started.Batches > 0 && (m.plan.recipients != started.Recipients || m.plan.batches != started.Batches) {
 		return errShifted
 	}
@@ -170,9 +177,14 @@ func (m *message) notBefore() time.Time {
 // single sends a message of one batch: its history is the batch's.
 func (m *message) single(ctx context.Context) (messages.Event, error) {
 	h := m.request.History
-	got, err := m.send(ctx, m.request.Delivery, nil, m.started, batch{number: 1, to: m.plan.kept})
-	if err != nil {
-		return messages.Event{}, err
+	b := m.suppress(batch{number: 1, to: m.plan.kept}, m.request.Prior, m.decided)
+	m.decided = b.suppressed()
+	got := resultOf(b, attempt.Result[int]{Verdict: attempt.Done}) // where nobody is left
+	if len(b.to) > 0 {
+		var err error
+		if got, err = m.send(ctx, m.request.Delivery, nil, m.started, b); err != nil {
+			return messages.Event{}, err
+		}
 	}
 	if got.waits() {
 		return messages.Event{}, attempt.Defer(ctx, h, got.Result, &messages.DeferredBody{})
@@ -185,7 +197,8 @@ func (m *message) single(ctx context.Context) (messages.Event, error) {
 // started is the body of the request's own started event.
 func (m *message) started(deadline messages.Time, _ bool) messages.Body {
 	return &messages.SendStarted{Deadline: deadline, Fingerprint: m.request.History.Fingerprint,
-		Recipients: m.plan.recipients, Batches: m.plan.batches, BatchSize: m.size}
+		Recipients: m.plan.recipients, Batches: m.plan.batches, BatchSize: m.size,
+		Suppressed: m.decided}
 }
 
 // send takes one batch to its end, by what its history (d's) says or by calling; over is the lease of its message, if that has several.
