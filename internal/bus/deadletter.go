@@ -60,7 +60,7 @@ func letter(r *Request, why DeadLetter) *nats.Msg {
 			d.Header[name] = []string{messages.Cut(value)}
 		}
 	}
-	set(headerMsgID, cmp.Or(r.Header.Get(nats.MsgIdHdr), r.Header.Get(headerMsgID)))
+	set(HeaderMsgID, cmp.Or(r.Header.Get(nats.MsgIdHdr), r.Header.Get(HeaderMsgID)))
 	set(HeaderReason, string(why.Reason))
 	set(HeaderMessage, why.Message)
 	set(HeaderRequestID, why.RequestID)

@@ -40,8 +40,8 @@ const HeaderScheduled = "Errand-Scheduled"
 // headerLane keeps the lane of a scheduled request.
 const headerLane = "Errand-Lane"
 
-// headerMsgID keeps a request's Nats-Msg-Id where it is stored again.
-const headerMsgID = "Errand-Msg-Id"
+// HeaderMsgID keeps a request's Nats-Msg-Id where it is stored again.
+const HeaderMsgID = "Errand-Msg-Id"
 
 // ScheduledOf is the stream that keeps the scheduled requests of an operation.
 func ScheduledOf(op messages.Operation) string {
@@ -61,6 +61,14 @@ const contents = 16
 
 // Schedule keeps a request until its time. The same again changes nothing.
 func (p *Publisher) Schedule(ctx context.Context, r *Request, s Schedule) error {
+	if _, err := p.Publish(ctx, s.Message(r)); err != nil {
+		return fmt.Errorf("bus: schedule %s: %w", s.ID, err)
+	}
+	return nil
+}
+
+// Message is the message that keeps a request.
+func (s Schedule) Message(r *Request) *nats.Msg {
 	of := s.ID + "." + s.Fingerprint[:min(contents, len(s.Fingerprint))]
 	m := &nats.Msg{Subject: "scheduled." + string(s.Operation) + ".at." + of, Data: r.Data, Header: OwnHeaders(r.Header)}
 	m.Header["Nats-Schedule"] = []string{"@at " + s.At.UTC().Format(time.RFC3339Nano)}
@@ -71,21 +79,18 @@ func (p *Publisher) Schedule(ctx context.Context, r *Request, s Schedule) error 
 		m.Header[headerLane] = []string{s.Lane}
 	}
 	if id := r.Header.Get(nats.MsgIdHdr); id != "" {
-		m.Header[headerMsgID] = []string{messages.Cut(id)}
+		m.Header[HeaderMsgID] = []string{messages.Cut(id)}
 	}
 	if reopened := r.Header.Get(HeaderReopened); reopened != "" {
 		m.Header[HeaderReopened] = []string{reopened}
 	}
-	if _, err := p.Publish(ctx, m); err != nil {
-		return fmt.Errorf("bus: schedule %s: %w", s.ID, err)
-	}
-	return nil
+	return m
 }
 
 // Due is the message that a scheduled request is published with again, as its queue takes it.
 func Due(subject string, header nats.Header, data []byte) *nats.Msg {
 	m := &nats.Msg{Subject: scheduledOperation(subject).RequestedIn(header.Get(headerLane)), Data: data, Header: OwnHeaders(header)}
-	for _, name := range []string{HeaderRequestID, HeaderScheduled, HeaderReopened, headerMsgID} {
+	for _, name := range []string{HeaderRequestID, HeaderScheduled, HeaderReopened, HeaderMsgID} {
 		if value := header.Get(name); value != "" {
 			m.Header[name] = []string{value}
 		}

@@ -97,6 +97,8 @@ func (w *world) called(c *call) {
 	w.tell("%v: it will go %s", c, fate)
 	own := w.fingerprint(c.request, c.contents)
 	switch {
+	case time.Since(w.began) < time.Duration(r.NotBefore).Truncate(time.Second):
+		w.fail("%v, before its not_before", c)
 	case started == nil:
 		w.fail("%v, which no event announces", c)
 	case last.outcome():

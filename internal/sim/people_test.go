@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -133,7 +134,8 @@ func (d desk) Waiting(ctx context.Context, op messages.Operation, id string) (li
 	}
 	for _, m := range d.w.queues[op].waiting() {
 		if idOf(op, m) == id {
-			list = append(list, bus.Message{Subject: op.Requested(), Sequence: m.sequence, Time: m.published, Header: m.header, Data: m.data})
+			list = append(list, bus.Message{Subject: op.RequestedIn(m.lane), Sequence: m.sequence, Time: m.published, Header: m.header,
+				Data: m.data})
 		}
 	}
 	return list, nil
@@ -155,6 +157,21 @@ func idOf(op messages.Operation, m *message) string {
 	return cmp.Or(meta.RequestID, m.header.Get(nats.MsgIdHdr))
 }
 
+func (d desk) Release(ctx context.Context, op messages.Operation, id string) error {
+	if err := d.before(ctx, "release", overNATS); err != nil {
+		return err
+	}
+	d.w.mu.Lock()
+	kept := maps.Clone(d.w.scheduled)
+	d.w.mu.Unlock()
+	for subject, s := range kept {
+		if s.op == op && s.id == id {
+			d.w.move(subject, s)
+		}
+	}
+	return d.after(ctx, "release", overNATS)
+}
+
 func (d desk) Discards(context.Context, time.Time) ([]act.Entry, error) { return nil, nil } // nobody discards
 
 func (d desk) MaxSize(context.Context, messages.Operation) (int, error) { return 0, nil }
@@ -164,7 +181,7 @@ func (d desk) Publish(ctx context.Context, m *nats.Msg) (duplicate bool, err err
 		return false, err
 	}
 	op := messages.ParseSubject(m.Subject).Operation
-	published, duplicate := d.w.queues[op].publish(m.Header, m.Data)
+	published, duplicate := d.w.queues[op].publish(m.Header, m.Data, messages.ParseSubject(m.Subject).Lane)
 	id := m.Header.Get(bus.HeaderRequestID)
 	if r := d.w.requests[id]; r != nil && published != nil {
 		d.w.mu.Lock()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -40,6 +41,7 @@ type message struct {
 	done      bool
 	request   *request
 	contents  int
+	lane      string
 }
 
 // duplicateWindow is the stream's.
@@ -48,7 +50,7 @@ const duplicateWindow = retry.RequestsWindow
 func (q *queue) stream() string { return bus.QueueOf(q.op).Stream }
 
 // publish stores a message, unless its id was used a moment ago.
-func (q *queue) publish(h nats.Header, data []byte) (m *message, duplicate bool) {
+func (q *queue) publish(h nats.Header, data []byte, lane string) (m *message, duplicate bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if id := h.Get(nats.MsgIdHdr); id != "" {
@@ -57,7 +59,7 @@ func (q *queue) publish(h nats.Header, data []byte) (m *message, duplicate bool)
 		}
 		q.ids[id] = time.Now()
 	}
-	m = &message{sequence: uint64(len(q.all) + 1), header: h, data: data, published: time.Now()}
+	m = &message{sequence: uint64(len(q.all) + 1), header: h, data: data, published: time.Now(), lane: lane}
 	q.all = append(q.all, m)
 	q.wake()
 	return m, false
@@ -77,7 +79,7 @@ func (q *queue) wake() {
 }
 
 // next delivers the first message that is due, or says when to look again, and what to wait for besides.
-func (q *queue) next() (m *message, at time.Time, changed <-chan struct{}) {
+func (q *queue) next(lane string) (m *message, at time.Time, changed <-chan struct{}) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	now := time.Now()
@@ -88,7 +90,7 @@ func (q *queue) next() (m *message, at time.Time, changed <-chan struct{}) {
 			due = q.paused
 		}
 		switch {
-		case m.done:
+		case m.done || m.lane != lane:
 		case due.After(now):
 			if due.Before(at) {
 				at = due
@@ -118,9 +120,11 @@ func (q *queue) waiting() (list []*message) {
 type puller struct {
 	*queue
 	*node
+
+	lane string
 }
 
-func (p puller) Name() string           { return bus.QueueOf(p.op).Name }
+func (p puller) Name() string           { return bus.QueueOf(p.op).In(p.lane).Name }
 func (p puller) AckWait() time.Duration { return p.ackWait }
 func (p puller) Max() int               { return 8 }
 func (p puller) Close()                 {}
@@ -137,7 +141,7 @@ func (p puller) Next(ctx context.Context, wait time.Duration) (*bus.Request, err
 		if err := p.before(ctx, "pull", overNATS); err != nil {
 			return nil, err
 		}
-		m, at, changed := p.next()
+		m, at, changed := p.next(p.lane)
 		if m != nil {
 			return p.request(m), nil
 		}
@@ -160,7 +164,7 @@ func (p puller) Take(ctx context.Context) (*bus.Request, error) {
 	if err := p.pass(ctx, "pull", overNATS, time.Millisecond); err != nil {
 		return nil, err
 	}
-	if m, _, _ := p.next(); m != nil {
+	if m, _, _ := p.next(p.lane); m != nil {
 		return p.request(m), nil
 	}
 	return nil, bus.ErrNoMessage
@@ -187,6 +191,9 @@ func (p puller) Waiting(ctx context.Context) (pending, unacknowledged int, err e
 		return 0, 0, err
 	}
 	for _, m := range p.waiting() {
+		if m.lane != p.lane {
+			continue
+		}
 		if m.taken {
 			unacknowledged++
 		} else {
@@ -197,7 +204,7 @@ func (p puller) Waiting(ctx context.Context) (pending, unacknowledged int, err e
 }
 
 func (p puller) request(m *message) *bus.Request {
-	return &bus.Request{Subject: p.op.Requested(), Header: m.header, Data: m.data, Stream: p.stream(), Consumer: p.Name(),
+	return &bus.Request{Subject: p.op.RequestedIn(p.lane), Header: m.header, Data: m.data, Stream: p.stream(), Consumer: p.Name(),
 		Sequence: m.sequence, Delivered: m.delivered, Published: m.published, Acker: delivered{p, m}}
 }
 
@@ -242,6 +249,67 @@ func (d delivered) say(what string, do func()) error {
 	}
 	d.counts("after "+what, true)
 	return nil
+}
+
+// schedules keep requests until their time, and move them into their queue then.
+type schedules struct{ *node }
+
+// Schedule keeps a request. The servers' clock may be ahead, and a mover may be killed after it has published and before it acknowledges.
+func (s schedules) Schedule(ctx context.Context, r *bus.Request, kept bus.Schedule) error {
+	ctx, cancel := context.WithTimeout(ctx, retry.Answer)
+	defer cancel()
+	if err := s.before(ctx, "schedule", overNATS); err != nil {
+		return err
+	}
+	m, of := kept.Message(r), r.Acker.(delivered).message
+	w := s.w
+	h := w.drawn(s.name, "schedule "+kept.ID)
+	w.mu.Lock()
+	entry := &scheduled{op: kept.Operation, id: kept.ID, of: of,
+		due: bus.Due(strings.Replace(m.Subject, ".at.", ".due.", 1), m.Header, m.Data)}
+	w.scheduled[m.Subject] = entry
+	w.mu.Unlock()
+	at := time.Until(kept.At) + between(-2*time.Second, 4*time.Second, part(h, 0))
+	time.AfterFunc(max(0, at), func() {
+		if w.move(m.Subject, entry) && part(h, 1) < 0.2 {
+			w.mu.Lock()
+			of.request.redriven[m.Header.Get("traceparent")] = true // there are two of it
+			w.mu.Unlock()
+			time.AfterFunc(time.Minute, func() { w.publishDue(entry) })
+		}
+	})
+	return s.after(ctx, "schedule", overNATS)
+}
+
+// scheduled is a request that waits for its time.
+type scheduled struct {
+	op  messages.Operation
+	id  string
+	due *nats.Msg
+	of  *message
+}
+
+// move puts a request into its queue, unless it was released or scheduled again.
+func (w *world) move(subject string, s *scheduled) bool {
+	w.mu.Lock()
+	kept := w.scheduled[subject] == s
+	if kept {
+		delete(w.scheduled, subject)
+	}
+	w.mu.Unlock()
+	if kept && w.ctx.Err() == nil {
+		w.publishDue(s)
+	}
+	return kept
+}
+
+func (w *world) publishDue(s *scheduled) {
+	q := w.queues[s.op]
+	m, _ := q.publish(s.due.Header, s.due.Data, messages.ParseSubject(s.due.Subject).Lane)
+	q.mu.Lock()
+	m.request, m.contents = s.of.request, s.of.contents
+	q.mu.Unlock()
+	w.tell("%s is due (message %d)", s.id, m.sequence)
 }
 
 // letters is the stream DEAD_LETTERS.

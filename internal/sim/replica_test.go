@@ -109,20 +109,40 @@ func (r *replica) program(soft context.Context, n *node) program {
 	w := r.w
 	p := program{node: n, soft: soft, log: client{w.log, n}, caller: &attempt.Caller{
 		Policy:  retry.Policy{First: 200 * time.Millisecond, Max: 10 * time.Second, Tries: w.Tries, Steady: true},
-		Timeout: timeout, Slots: admission.NewSlots(w.Concurrency), Stop: soft.Done()}}
+		Timeout: timeout, Slots: admission.NewSlots(w.Concurrency, w.lanes()...), Stop: soft.Done()}}
 	p.options = []clients.Option{clients.Timeout(timeout), clients.Wrap(func(http.RoundTripper) http.RoundTripper {
 		return &link{node: n, service: w.service, timeout: timeout}
 	})}
 	if w.Rate > 0 {
 		limit := &throttle.Limit{Replica: throttle.NewReplica(w.Rate), Stop: soft.Done(), Waited: func(time.Duration) {}}
 		p.caller.Throttle, p.caller.Owe = limit.Wait, limit.Owe
+		if w.Lanes {
+			turn := admission.NewTurn(1+int(w.Rate), w.lanes()...)
+			p.caller.Turn = &turn
+		}
 		p.options = append(p.options, clients.WaitToRead(limit.Wait))
 	}
-	p.settings = consumer.Settings{Log: p.log, Dead: letters{n, w.letters},
-		InFlight:    admission.NewSlots(w.Concurrency + max(w.Concurrency/4, 1)),
+	p.settings = consumer.Settings{Log: p.log, Dead: letters{n, w.letters}, Later: schedules{n},
+		InFlight:    admission.NewSlots(w.Concurrency+max(w.Concurrency/4, 1), w.lanes()...),
 		GiveUpAfter: time.Duration(w.GiveUp), Kept: w.keeps, Newer: func() bool { return w.is(newerProgram, 0) }, Logger: logger,
 		Observer: consumer.Observer{Settled: func(consumer.Outcome) {}, Panicked: func(op messages.Operation) { w.fail("%s panics", op) }}}
 	return p
+}
+
+// lanes are those of LANES, none if there is one lane.
+func (w *world) lanes() []admission.Lane {
+	if !w.Lanes {
+		return nil
+	}
+	return []admission.Lane{{Name: messages.DefaultLane, Weight: 2}, {Name: "bulk", Weight: 1}}
+}
+
+// bulk is the queue of the other lane.
+func (p program) bulk(op messages.Operation) []consumer.Lane {
+	if !p.w.Lanes {
+		return nil
+	}
+	return []consumer.Lane{{Name: "bulk", Queue: puller{p.w.queues[op], p.node, "bulk"}}}
 }
 
 // logger is the programs'; SIM_LOG shows it.
@@ -171,11 +191,11 @@ func (r *replica) mailConsumer(soft context.Context, n *node, size int) {
 		Sent: func(ctx context.Context, b messages.SentBody) error {
 			return n.pass(ctx, fmt.Sprintf("record %s %d", b.RequestID, b.Batch), overNATS, time.Millisecond)
 		}}
-	sends := consumer.New(p.settings, puller{r.w.queues[messages.Send], n}, p.hold(messages.Send, func(ctx context.Context) error {
+	sends := consumer.New(p.settings, puller{r.w.queues[messages.Send], n, ""}, p.hold(messages.Send, func(ctx context.Context) error {
 		_, err := api.Account(ctx)
 		return err
-	}), consumer.Sends(handler.Handle, send.Ended))
-	accounts := consumer.New(p.settings, puller{r.w.queues[messages.Account], n}, p.hold(messages.Account, nil),
+	}), consumer.Sends(handler.Handle, send.Ended), p.bulk(messages.Send)...)
+	accounts := consumer.New(p.settings, puller{r.w.queues[messages.Account], n, ""}, p.hold(messages.Account, nil),
 		consumer.Accounts((&query.Account{Upstream: api, Caller: p.caller}).Handle))
 	p.work(sends.Run, accounts.Run)
 }
@@ -197,8 +217,9 @@ func (r *replica) mandateConsumer(soft context.Context, n *node) {
 		_, err := api.TransactionsPage(ctx, mandate.Filter{}, 1, nil)
 		return err
 	})
-	enrollments := consumer.New(p.settings, puller{r.w.queues[messages.Enroll], n}, enrollHold, consumer.Enrollments(handler.Handle))
-	listings := consumer.New(p.settings, puller{r.w.queues[messages.Transactions], n}, p.hold(messages.Transactions, nil),
+	enrollments := consumer.New(p.settings, puller{r.w.queues[messages.Enroll], n, ""}, enrollHold,
+		consumer.Enrollments(handler.Handle), p.bulk(messages.Enroll)...)
+	listings := consumer.New(p.settings, puller{r.w.queues[messages.Transactions], n, ""}, p.hold(messages.Transactions, nil),
 		consumer.Listings((&query.Transactions{Upstream: api, Caller: p.caller}).Handle))
 	run := []func(soft, hard context.Context) error{enrollments.Run, listings.Run}
 	if r.w.Resolve {

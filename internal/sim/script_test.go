@@ -23,6 +23,7 @@ type script struct {
 	PerPage     int
 	UTC         bool // the list's times are in UTC, not in the configured zone
 	Resolve     bool // the resolver runs
+	Lanes       bool // beside the default one there is bulk
 	Requests    []spec
 	Steps       []step
 }
@@ -36,6 +37,8 @@ type spec struct {
 	OnUnknown string
 	GiveUpAt  span   // from the beginning of the history; 0 means no such time
 	Poison    string // the weather that each of its calls meets
+	Lane      string
+	NotBefore span // from the beginning of the history; 0 means no such time
 }
 
 // step is one thing that happens.
@@ -95,8 +98,28 @@ func draw(seed uint64) *script {
 	for range one(d, 0, 1, 2, 3, 5) {
 		s.Steps = append(s.Steps, d.trouble(s, horizon))
 	}
+	dice{rand.New(rand.NewPCG(seed, 23))}.lanes(s, horizon)
 	slices.SortStableFunc(s.Steps, func(a, b step) int { return cmp.Compare(a.At, b.At) })
 	return s
+}
+
+// lanes draws which requests are for a lane, and which for later.
+func (d dice) lanes(s *script, horizon time.Duration) {
+	if s.Lanes = d.chance(0.3); s.Lanes {
+		s.Concurrency = max(s.Concurrency, 3)
+	}
+	for i := range s.Requests {
+		r := &s.Requests[i]
+		if r.Kind == "read" {
+			continue
+		}
+		if s.Lanes {
+			r.Lane = one(d, "", "bulk")
+		}
+		if d.chance(0.15) {
+			r.NotBefore = d.time(horizon)
+		}
+	}
 }
 
 // requests draws who publishes what, and what people do about it.
@@ -238,6 +261,12 @@ func (s *script) simpler() (all []*script) {
 	for i, r := range s.Requests {
 		if r.To > 1 {
 			with(func(c *script) { c.Requests[i].To-- })
+		}
+		if r.NotBefore > 0 {
+			with(func(c *script) { c.Requests[i].NotBefore = 0 })
+		}
+		if r.Lane != "" {
+			with(func(c *script) { c.Requests[i].Lane = "" })
 		}
 		if r.GiveUpAt > 0 {
 			with(func(c *script) { c.Requests[i].GiveUpAt = 0 })

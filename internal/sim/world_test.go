@@ -32,16 +32,17 @@ type world struct {
 	kept     time.Duration // events' age, guarded by log
 	clear    time.Time     // from then on all is well
 
-	mu       sync.Mutex // guards what follows
-	nth      map[string]uint64
-	calls    []*call
-	last     map[string]*call // to a recipient or for an order number
-	consents map[string]time.Time
-	known    map[string]time.Time // since when the events say that it was done
-	most     int                  // calls under way at once, of one replica
-	tale     []line
-	problems []string
-	over     bool
+	mu        sync.Mutex            // guards what follows
+	scheduled map[string]*scheduled // by subject
+	nth       map[string]uint64
+	calls     []*call
+	last      map[string]*call // to a recipient or for an order number
+	consents  map[string]time.Time
+	known     map[string]time.Time // since when the events say that it was done
+	most      int                  // calls under way at once, of one replica
+	tale      []line
+	problems  []string
+	over      bool
 }
 
 // request is what producers publish under one id.
@@ -63,7 +64,7 @@ type contents struct {
 func newWorld(s *script) *world {
 	w := &world{script: s, seed: s.Seed, began: time.Now(), kept: time.Duration(s.Kept), queues: map[messages.Operation]*queue{},
 		letters: &letterBox{ids: map[string]bool{}}, requests: map[string]*request{}, replicas: map[string]*replica{},
-		nth: map[string]uint64{}, last: map[string]*call{}, consents: map[string]time.Time{},
+		scheduled: map[string]*scheduled{}, nth: map[string]uint64{}, last: map[string]*call{}, consents: map[string]time.Time{},
 		known: map[string]time.Time{}}
 	w.log = &eventLog{in: w, of: map[string][]*stored{}}
 	change, read := messages.Enroll, messages.Transactions
@@ -111,6 +112,9 @@ func (w *world) contentsOf(r spec, op messages.Operation, n int) contents {
 	body := map[string]any{"request_id": r.ID}
 	if r.GiveUpAt > 0 {
 		body["give_up_at"] = w.began.Add(time.Duration(r.GiveUpAt)).UTC().Format(time.RFC3339)
+	}
+	if r.NotBefore > 0 {
+		body["not_before"] = w.began.Add(time.Duration(r.NotBefore)).UTC().Format(time.RFC3339)
 	}
 	if r.OnUnknown != "" {
 		body["on_unknown"] = r.OnUnknown
@@ -191,6 +195,9 @@ func (w *world) waiting() bool {
 	for _, q := range w.queues {
 		quiet = quiet && len(q.waiting()) == 0
 	}
+	w.mu.Lock()
+	quiet = quiet && len(w.scheduled) == 0
+	w.mu.Unlock()
 	if quiet {
 		return false
 	}
@@ -207,6 +214,9 @@ func (w *world) due(r *request) time.Time {
 	from := w.clear
 	if r.at.After(from) {
 		from = r.at
+	}
+	if begins := w.began.Add(time.Duration(r.NotBefore)); begins.After(from) {
+		from = begins
 	}
 	if !w.Mail && w.Others == 0 { // an empty list proves nothing: what became of a call is asked until it is given up
 		from = from.Add(time.Duration(max(w.GiveUp, r.GiveUpAt)))
@@ -293,7 +303,11 @@ func (w *world) publish(r *request, n int) {
 	if r.ByHeader {
 		h.Set(nats.MsgIdHdr, r.ID)
 	}
-	m, duplicate := q.publish(h, r.contents[n].data)
+	lane := r.Lane
+	if w.Lanes && lane == "" && r.op.HasLanes() && part(w.drawn(r.ID, "lane"), 0) < 0.1 { // the same request in another one
+		lane = "bulk"
+	}
+	m, duplicate := q.publish(h, r.contents[n].data, lane)
 	if duplicate {
 		w.tell("%s is published with contents %d, and taken for a duplicate", r.ID, n)
 		return

@@ -22,20 +22,20 @@ type cancelling struct {
 	scheduled   bool
 }
 
-// release puts a scheduled request that was cancelled into its queue, where a program acknowledges it and stores its dead letter. What
-// fails before that leaves it to its time.
-func (r Requests) release(ctx context.Context, op messages.Operation, id string) error {
+// Release is for a scheduled request that was cancelled: a program acknowledges it and stores its dead letter. What fails before that
+// leaves it to its time.
+func (q queues) Release(ctx context.Context, op messages.Operation, id string) error {
 	var kept []bus.Message
-	err := r.Reader.Scheduled(ctx, op, id, 0, func(m bus.Message) bool {
+	err := q.Scheduled(ctx, op, id, 0, func(m bus.Message) bool {
 		kept = append(kept, m)
 		return true
 	})
 	for _, m := range kept {
 		if err == nil {
-			_, err = r.Queues.Publish(ctx, bus.Due(m.Subject, m.Header, m.Data))
+			_, err = q.Publish(ctx, bus.Due(m.Subject, m.Header, m.Data))
 		}
 		if err == nil {
-			err = r.remove(ctx, bus.ScheduledOf(op), m.Sequence)
+			err = q.remove(ctx, bus.ScheduledOf(op), m.Sequence)
 		}
 	}
 	if err != nil {
@@ -60,7 +60,7 @@ func (r Requests) Cancel(ctx context.Context, op messages.Operation, id, why str
 		if err := c.store(ctx, r.Log, r.Name, why); err != nil || !c.scheduled {
 			return "cancelled", err
 		}
-		return "cancelled", r.release(context.WithoutCancel(ctx), c.op, id) // begun is finished
+		return "cancelled", r.Queues.Release(context.WithoutCancel(ctx), c.op, id) // begun is finished
 	})
 	return c.op, err
 }

@@ -48,11 +48,16 @@ type Queues interface {
 	Discards(ctx context.Context, since time.Time) ([]Entry, error)
 	// MaxSize is of a message in the queue; 0 means no limit.
 	MaxSize(ctx context.Context, op messages.Operation) (int, error)
+	// Release puts what is scheduled of a request into its queue, before its time.
+	Release(ctx context.Context, op messages.Operation, id string) error
 	// Publish reports whether the message is taken for a duplicate.
 	Publish(ctx context.Context, m *nats.Msg) (duplicate bool, err error)
 }
 
-type queues struct{ inspect.Reader }
+type queues struct {
+	inspect.Reader
+	remove func(ctx context.Context, stream string, sequence uint64) error
+}
 
 // maxDiscards is how many a plan looks at.
 const maxDiscards = 1000
@@ -81,7 +86,8 @@ func (q queues) Publish(ctx context.Context, m *nats.Msg) (duplicate bool, err e
 // Requests are those that a person acts on.
 func (p Person) Requests() Requests {
 	reader := inspect.Reader{Conn: p.Conn, JS: p.JS}
-	return Requests{Person: p, Log: bus.EventStore{Publisher: p.Publisher, Source: "/errand/errand"}, Reader: reader, Queues: queues{reader}}
+	log := bus.EventStore{Publisher: p.Publisher, Source: "/errand/errand"}
+	return Requests{Person: p, Log: log, Reader: reader, Queues: queues{reader, p.remove}}
 }
 
 // Consent is what somebody has read in a plan and says by name.

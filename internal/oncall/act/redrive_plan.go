@@ -148,7 +148,7 @@ func SayDiscarded(ctx context.Context, r inspect.Reader, letters []inspect.DeadL
 		return nil
 	}
 	oldest := slices.MinFunc(letters, func(a, b inspect.DeadLetter) int { return a.Time.Compare(b.Time.Time) })
-	discards, err := queues{r}.Discards(ctx, oldest.Time.Time)
+	discards, err := queues{Reader: r}.Discards(ctx, oldest.Time.Time)
 	for i, l := range letters {
 		letters[i].Discarded = discardOf(discards, l.Operation, l.Sequence)
 	}

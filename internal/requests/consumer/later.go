@@ -35,14 +35,14 @@ func schedule[R any](ctx context.Context, h *history.History, d *delivery[R], p 
 
 // leave acknowledges a scheduled request once the servers keep it until its time: waiting in its queue, it would take a place
 // among those in flight. One that comes back too early, by this program's clock, waits in its queue.
-func (c *Consumer[R]) leave(ctx context.Context, d *delivery[R], h *history.History) error {
+func (c *Consumer[R]) leave(ctx context.Context, d *delivery[R], h *history.History, until time.Time) error {
 	err := c.Later.Schedule(ctx, d.Request, bus.Schedule{Operation: c.op.Name, Lane: d.lane, ID: h.ID, Fingerprint: d.digest,
-		Sequence: h.Sequence(), At: d.notBefore})
+		Sequence: h.Sequence(), At: until})
 	if err != nil {
 		return err
 	}
 	c.lease.drop(d.Request)
 	_ = d.Ack() // if it is lost, the request is delivered again and scheduled again, which changes nothing
-	c.Logger.Info().Str("op", string(c.op.Name)).Str("request_id", h.ID).Time("not_before", d.notBefore).Msg("scheduled")
+	c.Logger.Info().Str("op", string(c.op.Name)).Str("request_id", h.ID).Time("not_before", until).Msg("scheduled")
 	return nil
 }

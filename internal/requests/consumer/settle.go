@@ -34,8 +34,9 @@ func (c *Consumer[R]) settle(ctx context.Context, d *delivery[R]) {
 	if err == nil {
 		h, end, err = c.answer(ctx, d)
 	}
-	if errors.Is(err, history.ErrScheduled) && d.scheduled == 0 {
-		err = c.leave(ctx, d, h)
+	later := new(history.RetryLaterError)
+	if errors.Is(err, history.ErrScheduled) && errors.As(err, &later) && d.scheduled == 0 {
+		err = c.leave(ctx, d, h, later.At)
 		if err == nil {
 			span.End(telemetry.Ending{Request: end.id, State: messages.Deferred, Reason: messages.ReasonScheduled})
 			return

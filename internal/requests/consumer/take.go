@@ -330,10 +330,18 @@ func (c *Consumer[R]) open(t taken, permit *hold.Permit) *delivery[R] {
 	d.giveUp = c.giveUp(d, r.Published, d.redriven)
 	own := r.Stream + "-" + strconv.FormatUint(r.Sequence, 10)
 	d.ids = []string{own, own + "-" + strconv.FormatInt(r.Published.UnixNano(), 36)}
-	if id := named.ID(r.Header.Get(nats.MsgIdHdr), d.invalid); id != "" {
+	if id := named.ID(msgID(r, d.claim), d.invalid); id != "" {
 		d.ids = append([]string{id}, d.ids...)
 	}
 	return d
+}
+
+// msgID is the Nats-Msg-Id that a request was published with first.
+func msgID(r *bus.Request, c claim) string {
+	if c.claimed && !c.redriven {
+		return r.Header.Get(bus.HeaderMsgID)
+	}
+	return r.Header.Get(nats.MsgIdHdr)
 }
 
 // giveUp is when a request is given up that was published at a time, or was not to begin before a later one. A redrive has its
@@ -389,8 +397,9 @@ func trace(r *bus.Request) history.Trace {
 
 // claim is a message's claim to be a request that was stored again: a dead letter that a person has published again, or a
 // scheduled one whose time has come. Any publisher can write that, so it counts only for a history that was reopened or
-// deferred for exactly these contents; without one the message is never run, under any id. So nobody can take another
-// request's id this way, and a request that is to run under an id which it does not name is run under no other.
+// deferred for exactly these contents; without one the message is never run, under any id, unless it was scheduled and names the id
+// itself, as any repeat does. So nobody can take another request's id this way, and a request that is to run under an id which it
+// does not name is run under no other.
 type claim struct {
 	claimed   bool
 	redriven  bool
@@ -431,8 +440,8 @@ func (c *Consumer[R]) findClaimed(ctx context.Context, d *delivery[R]) error {
 	if d.redriven {
 		state, sequence, was = messages.Reopened, d.reopened, "reopened"
 	}
-	own := d.ids[len(d.ids)-queueIDs:]
-	if named := d.ids[:len(d.ids)-queueIDs]; sequence > 0 && messages.IsID(d.of) && (len(named) == 0 || named[0] == d.of) {
+	own, named := d.ids[len(d.ids)-queueIDs:], d.ids[:len(d.ids)-queueIDs]
+	if sequence > 0 && messages.IsID(d.of) && (len(named) == 0 || named[0] == d.of) {
 		// Whatever it became since, it is this request's: it may have been corrected before its dead letter was stored.
 		e, err := c.Log.Next(ctx, c.op.Name, c.op.Name.Subject(state, d.of), sequence)
 		if err != nil {
@@ -447,6 +456,10 @@ func (c *Consumer[R]) findClaimed(ctx context.Context, d *delivery[R]) error {
 			}
 			return nil
 		}
+	}
+	if !d.redriven && len(named) > 0 && named[0] == d.of { // that event may be gone; the message is any repeat of the request
+		d.claim = claim{}
+		return nil
 	}
 	d.ids, d.reopened, d.scheduled = own, 0, 0
 	d.invalid = &messages.Invalid{Fields: map[string][]string{
