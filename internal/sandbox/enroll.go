@@ -64,7 +64,8 @@ func (s *Sandbox) effective(e *enrollment, v values) string {
 	if v["effective_date"] != "" {
 		return v["effective_date"]
 	}
-	return time.UnixMilli(e.at).In(s.zone).AddDate(0, 0, 1).Format(time.DateOnly)
+	year, month, day := time.UnixMilli(e.at).In(s.zone).Date()
+	return time.Date(year, month, day+1, 0, 0, 0, 0, time.UTC).Format(time.DateOnly)
 }
 
 // The upstream does not show the format of its refusals; assumed, see docs/why/adr/0004-sandbox-assumptions.md.

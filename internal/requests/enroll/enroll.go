@@ -91,8 +91,10 @@ func (e *enrollment) started(deadline messages.Time, afterUnknown bool) messages
 		OrderNumber: body.OrderNumber, Defaults: e.defaults, AfterUnknown: afterUnknown}
 }
 
+// tomorrow is the next day of the zone's calendar, of which some hour may not exist there.
 func (e *enrollment) tomorrow(now time.Time) string {
-	return now.In(e.Zone).AddDate(0, 0, 1).Format(time.DateOnly)
+	year, month, day := now.In(e.Zone).Date()
+	return time.Date(year, month, day+1, 0, 0, 0, 0, time.UTC).Format(time.DateOnly)
 }
 
 // stale reports whether the day on which a call was announced has passed.
