@@ -13,7 +13,7 @@ import (
 
 type audit struct {
 	output
-	Verb  string `placeholder:"VERB" help:"Only this act: redrive, discard, retry, cancel, pause, resume, erase, reveal."`
+	Verb  string `placeholder:"VERB" help:"Only this act: redrive, discard, retry, cancel, pause, resume, erase, reveal, suppress, unsuppress."`
 	Actor string `placeholder:"NAME" help:"Only what this person did."`
 	Since when   `placeholder:"TIME" help:"Since then: 24h, 3d, or a date such as 2026-01-31; default: all 400 days."`
 	Limit int    `default:"50" help:"At most the newest N; 0 for all."`

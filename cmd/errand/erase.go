@@ -28,7 +28,7 @@ type erase struct {
 
 func (*erase) Help() string {
 	return `Removes what is stored about a payer or a recipient: events of requests, batches and mandates (applications,
-deductions, callbacks), dead letters, rows of the sending log, records of calls, pages of transaction lists. Without
+deductions, callbacks), dead letters, rows of the sending log, bounces, records of calls, pages of transaction lists. Without
 --yes it only shows them. An event "erased" without data stays, so that the request's id is not run again for as long
 as events are kept, and so does a record of who erased it and why.
 
@@ -77,7 +77,7 @@ func (e *erase) Run(ctx context.Context, c console) error {
 		return b.unanswered(err)
 	}
 	e.write(c, found)
-	if len(found.Requests)+len(found.Listings)+len(found.Rows) == 0 {
+	if len(found.Requests)+len(found.Listings)+len(found.Rows)+len(found.Suppressed) == 0 {
 		return errors.New("nothing is stored")
 	}
 	if !e.Yes {
@@ -131,6 +131,9 @@ func (e *erase) write(c console, t act.Traces) {
 		for _, id := range t.Listings {
 			fmt.Fprintf(c.out, "the pages of the transaction list %s, which also hold other people's records\n", id)
 		}
+		if len(t.Suppressed) > 0 {
+			fmt.Fprintln(c.out, "what is stored of bounces from the address")
+		}
 		if n := len(t.Rows); n > 0 {
 			fmt.Fprintf(c.out, "%s of the sending log without one of these requests\n", style.Plural(n, "row", "rows"))
 		}
@@ -164,10 +167,13 @@ func (e *erase) remove(ctx context.Context, c console, b broker, person act.Pers
 	if n := len(t.Rows); n > 0 {
 		report(style.Plural(n, "row", "rows"), person.EraseRows(ctx, t.Rows, e.Why))
 	}
+	if len(t.Suppressed) > 0 {
+		report("bounces from the address", person.EraseSuppressions(ctx, t.Suppressed, e.Why))
+	}
 	switch {
 	case len(failed) > 0:
 		return errors.Join(failed...)
-	case left == len(t.Requests)+len(t.Listings)+len(t.Rows):
+	case left == len(t.Requests)+len(t.Listings)+len(t.Rows)+len(t.Suppressed):
 		return errors.New("nothing was erased")
 	}
 	fmt.Fprintln(c.errs, "not reached: copies of readers, backups, recipient lists, the services themselves; on the servers' disks the bytes "+

@@ -80,6 +80,24 @@ func (s *Secrets) Of(ctx context.Context, id string) *messages.RecipientSecret {
 	return s.kept
 }
 
+// KeysOf are the keys that an address can have, as far as this user knows the secrets; none if it knows none.
+func (s *Secrets) KeysOf(ctx context.Context, address string) (keys []messages.Key) {
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.kept == nil && s.Conn != nil {
+		s.kept, _ = recipientSecret(ctx, s.Conn)
+	}
+	for _, secret := range append(slices.Clone(s.Given), s.kept) {
+		if secret != nil {
+			keys = append(keys, secret.KeyOf(address))
+		}
+	}
+	return keys
+}
+
 // LostSecrets are the ids of secrets that were in KEYS and are lost: nothing matches their keys.
 func LostSecrets(deliveries jetstream.StreamConfig) []string {
 	return strings.Fields(deliveries.Metadata[lostNote])

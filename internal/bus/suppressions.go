@@ -48,8 +48,7 @@ func suppressionSubject(kind, key string) string { return "suppression." + kind 
 
 // SuppressionFilter matches what is stored about an address.
 func SuppressionFilter(k messages.Key) string {
-	key, _ := k.MarshalText() // never fails
-	return suppressionSubject("*", string(key))
+	return suppressionSubject("*", k.String())
 }
 
 // Suppress stores suppressions, in no order.
@@ -62,10 +61,9 @@ func (p *Publisher) Suppress(ctx context.Context, all []Suppression) error {
 			if s.By != "" {
 				kind = decided
 			}
-			key, _ := s.Key.MarshalText() // never fails
 			body, err := messages.Marshal(s)
 			if err == nil {
-				_, err = p.Publish(ctx, &nats.Msg{Subject: suppressionSubject(kind, string(key)), Data: body})
+				_, err = p.Publish(ctx, &nats.Msg{Subject: suppressionSubject(kind, s.Key.String()), Data: body})
 			}
 			return err
 		})
@@ -260,4 +258,31 @@ func (s *Suppressed) Note() string {
 		return ""
 	}
 	return fmt.Sprintf("the stream %s was last read at %s: bounces since then are not known", Suppressions, s.read.UTC().Format(time.RFC3339))
+}
+
+// Says is what is known of an address in a few words.
+func (s Suppression) Says() string {
+	switch {
+	case s.By == "":
+		return s.state().why()
+	case s.Removed:
+		return "removed by " + s.By + ": " + s.Why
+	}
+	return "added by " + s.By + ": " + s.Why
+}
+
+// SuppressionOf returns the last word on an address by its keys, as any replica has it; nil if there is none. Errors: ErrNoStream.
+func SuppressionOf(ctx context.Context, nc *nats.Conn, keys ...messages.Key) (last *Suppression, err error) {
+	for _, k := range keys {
+		for _, kind := range []string{bounced, decided} {
+			m, there, err := Last(ctx, nc, Suppressions, suppressionSubject(kind, k.String()))
+			if err != nil {
+				return nil, err
+			}
+			if s, ok := ReadSuppression(m); there && ok && (last == nil || s.state() > last.state()) {
+				last = &s
+			}
+		}
+	}
+	return last, nil
 }

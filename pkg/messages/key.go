@@ -45,6 +45,8 @@ func bare(mailbox string) string {
 // MarshalText writes 16 hexadecimal digits: as a number it would lose some in JavaScript.
 func (k Key) MarshalText() ([]byte, error) { return k.append(make([]byte, 0, 2*keySize)), nil }
 
+func (k Key) String() string { return string(k.append(nil)) }
+
 func (k Key) append(b []byte) []byte {
 	var octets [keySize]byte
 	binary.BigEndian.PutUint64(octets[:], uint64(k))

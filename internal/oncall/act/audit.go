@@ -6,6 +6,7 @@
 //	audit.go, read.go    the records, stored and read
 //	redrive.go, plan.go  dead letters run again; what is known of each, batches.go: of a message
 //	retry.go             a deferred request, run now
+//	suppress.go          addresses that nothing is sent to
 //	cancel.go, pause.go  requests that are withdrawn; queues that give out nothing
 //	erase_person.go      what is stored of a person; erase_plan.go: of a request; erase_request.go removes it
 package act
@@ -41,10 +42,13 @@ const (
 	Resume  Verb = "resume"  // end a pause
 	Erase   Verb = "erase"   // remove what is stored of a person
 	Reveal  Verb = "reveal"  // look at personal data that is hidden otherwise
+
+	Suppress   Verb = "suppress"   // have nothing sent to an address
+	Unsuppress Verb = "unsuppress" // have it written to again
 )
 
 // Verbs are all that there are.
-var Verbs = []Verb{Redrive, Discard, Retry, Cancel, Pause, Resume, Erase, Reveal}
+var Verbs = []Verb{Redrive, Discard, Retry, Cancel, Pause, Resume, Erase, Reveal, Suppress, Unsuppress}
 
 // Act is what a person is about to do. It holds no personal data: it stays for 400 days, and nobody can remove it.
 type Act struct {

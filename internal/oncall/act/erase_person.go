@@ -18,7 +18,9 @@ import (
 type Traces struct {
 	Requests []Erasure `json:"requests"`
 	Listings []string  `json:"listings"` // ids of listings whose pages have records of the person
-	Rows     []uint64  `json:"rows"`     // sequences in MAIL_DELIVERIES of rows that are not removed with one of the requests
+	// Suppressed are the keys of the address, if it is or was suppressed.
+	Suppressed []messages.Key `json:"suppressed,omitempty"`
+	Rows       []uint64       `json:"rows"` // sequences in MAIL_DELIVERIES of rows that are not removed with one of the requests
 	// Unread counts records of recipients by the id of their secret, where that is not known here: whether they
 	// hold the address cannot be told.
 	Unread map[string]int `json:"unread,omitempty"`
@@ -68,6 +70,16 @@ func TracesOf(ctx context.Context, r inspect.Reader, word string, secrets *bus.S
 			}
 			return !found
 		})
+	}
+	if _, isNone := messages.ParseRecipient(word); isNone == nil {
+		keys := secrets.KeysOf(ctx, word)
+		is, err := bus.SuppressionOf(ctx, r.Conn, keys...)
+		if err != nil && !errors.Is(err, bus.ErrNoStream) {
+			return t, err
+		}
+		if is != nil {
+			t.Suppressed = keys
+		}
 	}
 	t.Unread = known.Unread
 	slices.Sort(t.Listings)

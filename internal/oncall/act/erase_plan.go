@@ -87,6 +87,9 @@ func ErasureOf(ctx context.Context, r inspect.Reader, op messages.Operation, id 
 		if err := e.message(ctx, r.Conn, last, now); err != nil {
 			return e, err
 		}
+		if err := e.bounces(ctx, r.Conn); err != nil {
+			return e, err
+		}
 	}
 	waits, err := r.Waiting(ctx, op, id)
 	long, unsearched := errors.AsType[*inspect.SkippedError](err)
@@ -163,6 +166,23 @@ func (e *Erasure) message(ctx context.Context, nc *nats.Conn, last bus.Message, 
 		e.Awaits = &messages.Time{Time: until}
 	}
 	return nil
+}
+
+// bounces finds the addresses that are suppressed since the message bounced from them.
+func (e *Erasure) bounces(ctx context.Context, nc *nats.Conn) error {
+	if !slices.Contains(e.subjects[bus.MailDeliveries], messages.Delivery.Subject(messages.Bounced, e.RequestID)) {
+		return nil
+	}
+	err := bus.Scan{Stream: bus.Suppressions, Filter: ">"}.Each(ctx, nc, func(m bus.Message) bool {
+		if s, ok := bus.ReadSuppression(m); ok && s.RequestID == e.RequestID {
+			e.subjects[bus.Suppressions] = append(e.subjects[bus.Suppressions], m.Subject)
+		}
+		return true
+	})
+	if errors.Is(err, bus.ErrNoStream) {
+		return nil
+	}
+	return err
 }
 
 func (e *Erasure) deadLetters(ctx context.Context, nc *nats.Conn) error {

@@ -48,7 +48,7 @@ func (p Person) Erase(ctx context.Context, e Erasure, why string) error {
 			}
 		}
 		for _, stream := range []string{bus.MailDeliveries, bus.MandateCallbacks, bus.MandateEvents, bus.MailEvents,
-			bus.MandateScheduled, bus.MailScheduled} {
+			bus.MandateScheduled, bus.MailScheduled, bus.Suppressions} {
 			if err := p.purge(ctx, stream, e.subjects[stream]); err != nil {
 				return "", err
 			}

@@ -1,0 +1,154 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"errand/internal/bus"
+	"errand/internal/oncall/act"
+	"errand/internal/programs"
+	"errand/pkg/messages"
+)
+
+type suppressions struct {
+	List   suppressed   `cmd:"" aliases:"ls" help:"List the last bounces and what people decided, or what is known of an address."`
+	Add    suppress     `cmd:"" help:"Have nothing sent to an address."`
+	Remove suppressNone `cmd:"" aliases:"rm" help:"Have an address written to again."`
+}
+
+type suppressed struct {
+	output
+	programs.RecipientKey
+	Limit   int    `default:"50" help:"At most the newest N; 0 for all."`
+	Address string `arg:"" optional:"" help:"Only this address."`
+}
+
+func (*suppressed) Help() string {
+	return `Lists from which addresses mail bounced for good, and whom people added or removed, newest first. Of an address the
+newest line counts, if mail-consumer has SUPPRESS_BOUNCED and it is no older. Addresses themselves are not stored: KEY
+is the first 8 bytes of an HMAC, and REQUEST the mail that bounced.
+
+If mail-consumer has a RECIPIENT_KEY, pass the same here to ask for an address.
+
+Examples:
+
+    errand suppressions list
+    errand suppressions list ann@example.com`
+}
+
+func (s *suppressed) Run(ctx context.Context, c console) error {
+	given, err := s.Secrets()
+	switch {
+	case err != nil:
+		return err
+	case s.Limit < 0:
+		return invalid("--limit", "must not be negative")
+	case s.Address != "":
+		if err := checkAddress(s.Address); err != nil {
+			return err
+		}
+	}
+	return s.read(ctx, "suppressions", c, func(b broker, now time.Time) (listing, error) {
+		filters := []string{">"}
+		if s.Address != "" {
+			filters = nil
+			keys := (&bus.Secrets{Conn: b.nc, Given: given}).KeysOf(ctx, s.Address)
+			if len(keys) == 0 {
+				return listing{}, act.ErrNoKeys
+			}
+			for _, k := range keys {
+				filters = append(filters, bus.SuppressionFilter(k))
+			}
+		}
+		var all []bus.Message
+		for _, filter := range filters {
+			scan := bus.Scan{Stream: bus.Suppressions, Filter: filter}
+			some, err := scan.ToNewest(ctx, b.nc, s.Limit)
+			if err == nil && some {
+				err = scan.Each(ctx, b.nc, func(m bus.Message) bool { all = append(all, m); return true })
+			}
+			if err != nil {
+				return listing{}, err
+			}
+		}
+		return listSuppressions(all, now), nil
+	})
+}
+
+func listSuppressions(all []bus.Message, now time.Time) listing {
+	l := listing{head: []string{"TIME", "KEY", "WHY", "REQUEST"}, none: "none"}
+	for _, m := range slices.Backward(all) {
+		if s, ok := bus.ReadSuppression(m); ok {
+			what := struct {
+				Key messages.Key `json:"key"`
+				bus.Suppression
+			}{s.Key, s}
+			l.add(strconv.FormatUint(m.Sequence, 10), what,
+				cell{stamp(s.At.Time, now), dim}, cellOf(s.Key.String()), cellOf(s.Says()), cellOf(s.RequestID))
+		}
+	}
+	return l
+}
+
+type oneAddress struct {
+	acting
+	programs.RecipientKey
+	Address string `arg:"" help:"The address."`
+}
+
+type suppress struct{ oneAddress }
+
+func (*suppress) Help() string {
+	return `Has nothing sent to an address for as long as after a bounce (SUPPRESS_BOUNCED of mail-consumer). A request with suppress:
+false is sent to it all the same.
+
+Examples:
+
+    errand suppressions add ann@example.com --why 'asked by telephone'`
+}
+
+func (s *suppress) Run(ctx context.Context, c console) error {
+	return s.act(ctx, c, false, "is suppressed")
+}
+
+type suppressNone struct{ oneAddress }
+
+func (*suppressNone) Help() string {
+	return `Has an address written to again that is suppressed, until the next bounce.
+
+Examples:
+
+    errand suppressions remove ann@example.com --why 'the mailbox is there again'`
+}
+
+func (s *suppressNone) Run(ctx context.Context, c console) error {
+	return s.act(ctx, c, true, "is written to again")
+}
+
+func (s *oneAddress) act(ctx context.Context, c console, removed bool, says string) error {
+	if err := checkAddress(s.Address); err != nil {
+		return err
+	}
+	given, err := s.Secrets()
+	if err != nil {
+		return err
+	}
+	return s.do(ctx, "suppressions", c, func(person act.Person) error {
+		keys := (&bus.Secrets{Conn: person.Conn, Given: given}).KeysOf(ctx, s.Address)
+		err := person.Suppress(ctx, keys, removed, s.Why)
+		if err == nil {
+			fmt.Fprintf(c.out, "%s %s\n", s.Address, says)
+		}
+		return err
+	})
+}
+
+func checkAddress(text string) error {
+	if _, err := messages.ParseRecipient(text); err != nil {
+		return invalid("ADDRESS", "%v", err)
+	}
+	return nil
+}

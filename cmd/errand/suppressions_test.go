@@ -1,0 +1,59 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"errand/internal/bus"
+)
+
+// The log poller stores a bounce, people who may act add and remove addresses, and whoever may not is refused.
+func TestAddressesAreSuppressedAndWrittenToAgain(t *testing.T) {
+	t.Parallel()
+	n := shipped(t)
+	poller := program(t, n, bus.ProgramStatus{Program: "log-poller"})
+	key := secretOf(t, poller).KeyOf("ann@example.com").String()
+	if _, err := poller.PublishMsg(t.Context(), &nats.Msg{Subject: "suppression.bounced." + key,
+		Data: []byte(`{"at":"2026-01-02T03:04:05.000Z","request_id":"invoice-1","code":550,"enhanced":"5.1.1"}`)}); err != nil {
+		t.Fatal(err)
+	}
+	of := func(user, command string, args ...string) []string {
+		return append([]string{"suppressions"}, as(n, user, command, args...)...)
+	}
+	shows := func(wants ...string) {
+		t.Helper()
+		out := errand(t, "", of("olga", "list", "Ann <ann@Example.com>")...)
+		lines := strings.Split(strings.TrimSpace(out), "\n")[1:]
+		for i, want := range wants {
+			if len(lines) != len(wants) || !strings.Contains(lines[i], want) || !strings.Contains(lines[i], key) || strings.Contains(out, "ann@") {
+				t.Errorf("it shows\n%s\nwant %q", out, wants)
+				return
+			}
+		}
+	}
+	shows("bounced: 550 5.1.1")
+	misconfigured(t, "--why: is required", of("olga", "remove", "ann@example.com")...)
+	misconfigured(t, "is not an email address", of("olga", "add", "ann", "--why", "x")...)
+	errand(t, "", of("olga", "remove", "ann@example.com", "--why", "it is there again")...)
+	shows("removed by olga: it is there again", "bounced: 550 5.1.1")
+	refused(t, "it is not suppressed", of("olga", "remove", "ann@example.com", "--why", "twice")...)
+	errand(t, "", of("olga", "add", "ann@example.com", "--why", "asked by telephone")...)
+	refused(t, "it was added by olga", of("olga", "add", "ann@example.com", "--why", "twice")...)
+	shows("added by olga: asked by telephone", "bounced: 550 5.1.1")
+	if out := errand(t, "", of("ann", "list", "--limit", "1")...); strings.Count(out, "\n") != 2 || !strings.Contains(out, "asked by") {
+		t.Errorf("the last one is\n%s", out)
+	}
+	if out := errand(t, "", as(n, "ann", "audit", "--verb", "unsuppress")...); !strings.Contains(out, key) || strings.Contains(out, "ann@") {
+		t.Errorf("audit shows\n%s", out)
+	}
+	errand(t, "", as(n, "eraser", "erase", "--of", "ann@example.com", "--yes", "--why", "asked for", "--as", "olga")...)
+	if out := errand(t, "", of("olga", "list")...); out != "none\n" {
+		t.Errorf("of one who was erased it shows\n%s", out)
+	}
+	if got := n.Violations(); len(got) > 0 {
+		t.Errorf("a command tried what its user may not do: %q", got)
+	}
+	refused(t, "may not read the secret of recipients' keys", of("ann", "list", "ann@example.com")...)
+}

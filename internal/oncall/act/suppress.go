@@ -1,0 +1,58 @@
+package act
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"errand/internal/bus"
+	"errand/pkg/messages"
+)
+
+// ErrNoKeys means that an address has no key for this user, who does not know the secret that keys are made with.
+var ErrNoKeys = errors.New("this NATS user may not read the secret of recipients' keys, and no RECIPIENT_KEY is given")
+
+// Suppress has nothing sent to an address, for as long as after a bounce, or has it written to again. Audit and stream have a
+// key of the address, the first of those that it can have. Errors: as for Do; ErrNoKeys; ErrNothingDone if it is so already.
+func (p Person) Suppress(ctx context.Context, keys []messages.Key, removed bool, why string) error {
+	if len(keys) == 0 {
+		return ErrNoKeys
+	}
+	is, err := bus.SuppressionOf(ctx, p.Conn, keys...)
+	if err != nil {
+		return err
+	}
+	act := Act{Verb: Suppress, Operation: messages.Send, Target: keys[0].String(), Why: why, Plan: "it is not suppressed"}
+	if removed {
+		act.Verb = Unsuppress
+	}
+	if is != nil && !is.Removed {
+		act.Plan = "it is suppressed: " + is.Says()
+	}
+	_, err = p.Do(ctx, act, func(ctx context.Context) (string, error) {
+		switch {
+		case removed && (is == nil || is.Removed):
+			return "", fmt.Errorf("%w: it is not suppressed", ErrNothingDone)
+		case !removed && is != nil && is.By != "" && !is.Removed:
+			return "", fmt.Errorf("%w: it was %s", ErrNothingDone, is.Says())
+		}
+		return "stored", p.Publisher.Suppress(ctx, []bus.Suppression{{Key: keys[0], At: messages.Time{Time: time.Now()},
+			By: messages.Cut(p.Name), Why: messages.Cut(why), Removed: removed}})
+	})
+	return err
+}
+
+// EraseSuppressions removes what is stored about an address, by its keys. Programs that run forget it at their next start, or when it
+// has expired. Errors: as for Do.
+func (p Person) EraseSuppressions(ctx context.Context, keys []messages.Key, why string) error {
+	erase := Act{Verb: Erase, Operation: messages.Send, Target: keys[0].String(), Why: why, Plan: "remove what is stored of bounces"}
+	_, err := p.Do(ctx, erase, func(ctx context.Context) (string, error) {
+		var subjects []string
+		for _, k := range keys {
+			subjects = append(subjects, bus.SuppressionFilter(k))
+		}
+		return "removed", p.purge(ctx, bus.Suppressions, subjects)
+	})
+	return err
+}
