@@ -34,10 +34,8 @@ func (c *Consumer[R]) settle(ctx context.Context, d *delivery[R]) {
 	if err == nil {
 		h, end, err = c.answer(ctx, d)
 	}
-	later := new(history.RetryLaterError)
-	if errors.Is(err, history.ErrScheduled) && errors.As(err, &later) && d.scheduled == 0 {
-		err = c.leave(ctx, d, h, later.At)
-		if err == nil {
+	if later, ok := errors.AsType[*history.RetryLaterError](err); ok && d.scheduled == 0 && errors.Is(err, history.ErrScheduled) {
+		if err = c.leave(ctx, d, h, later.At); err == nil {
 			span.End(telemetry.Ending{Request: end.id, State: messages.Deferred, Reason: messages.ReasonScheduled})
 			return
 		}
