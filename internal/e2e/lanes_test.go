@@ -11,17 +11,15 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"errand/internal/bus"
 	"errand/internal/programs"
+	"errand/internal/sandbox/devkit/devtest"
 	"errand/pkg/messages"
 )
 
 // declare provisions a lane.
 func (w *world) declare(lane string) {
 	w.t.Helper()
-	plan, err := bus.Plan(w.t.Context(), w.js, bus.Limits{Lanes: []string{lane}, MaxPayload: w.js.Conn().MaxPayload()})
-	must(w.t, err)
-	must(w.t, bus.Apply(w.t.Context(), plan, false, func(bus.Change) {}))
+	must(w.t, devtest.Provision(w.t.Context(), w.js.Conn(), lane))
 }
 
 // Where requests of several lanes wait, calls are made by weight, whatever limits them, retries and long lists included: the first of

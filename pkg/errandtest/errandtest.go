@@ -57,20 +57,20 @@ type World struct {
 //	func TestMain(m *testing.M) { errandtest.Main(m) }
 func Main(m *testing.M) { devtest.Main(m) }
 
-// New starts a world that ends with the test. Any number may run in parallel.
-func New(t testing.TB) *World {
+// New starts a world that ends with the test. Any number may run in parallel. The lanes are those of LANES.
+func New(t testing.TB, lanes ...string) *World {
 	t.Helper()
-	return start(t, false)
+	return start(t, false, lanes)
 }
 
 // InBubble runs f with a world in a bubble of testing/synctest, in virtual time. The package needs Main.
-func InBubble(t *testing.T, f func(t *testing.T, w *World)) {
+func InBubble(t *testing.T, f func(t *testing.T, w *World), lanes ...string) {
 	t.Helper()
 	defer func() { runtime.GC(); runtime.GC() }() // empties the pool in which nats.go keeps timers of the bubble
-	synctest.Test(t, func(t *testing.T) { f(t, start(t, true)) })
+	synctest.Test(t, func(t *testing.T) { f(t, start(t, true, lanes)) })
 }
 
-func start(t testing.TB, bubble bool) *World {
+func start(t testing.TB, bubble bool, lanes []string) *World {
 	t.Helper()
 	w := &World{t: t, bubble: bubble}
 	must := func(err error) {
@@ -86,7 +86,7 @@ func start(t testing.TB, bubble bool) *World {
 	w.nc = w.Connect()
 	w.js, err = jetstream.New(w.nc)
 	must(err)
-	must(devtest.Provision(t.Context(), w.nc))
+	must(devtest.Provision(t.Context(), w.nc, lanes...))
 	w.Client = errand.New(w.js)
 	settings := sandbox.DefaultSettings()
 	if !bubble {

@@ -1,6 +1,7 @@
 package errandtest_test
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 	"strings"
@@ -70,6 +71,27 @@ func TestFaultsHitTheNextCallOrStayUntilTheyAreLifted(t *testing.T) {
 	w.WantOutcome(publish(t, w, letter("bounces", "bob@example.com")), messages.Accepted)
 	if body := string(w.WantEvent("mail.delivery.bounced.bounces")); !strings.Contains(body, "550") {
 		t.Errorf("it says %s", body)
+	}
+}
+
+// A lane of its own, and a message for later.
+func TestAMessageWaitsInItsLaneForItsTime(t *testing.T) {
+	t.Parallel()
+	w := errandtest.New(t, "bulk")
+	later := letter("later", "ann@example.com")
+	later.NotBefore = time.Now().Add(time.Second)
+	receipt, err := w.Client.Lane("bulk").Publish(t.Context(), later)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.WantEvent("mail.send.deferred.later")
+	w.Mail.WantNone("ann@example.com")
+	if o := w.WantOutcome(receipt, messages.Accepted); !strings.Contains(w.Story("later"), `"lane":"bulk"`) {
+		t.Errorf("%v has no lane: %s", o, w.Story("later"))
+	}
+	w.Mail.WantOnce("ann@example.com")
+	if _, err := w.Client.Lane("none").Publish(t.Context(), later); !errors.Is(err, errand.ErrNotTaken) {
+		t.Errorf("a lane that is not declared: %v", err)
 	}
 }
 

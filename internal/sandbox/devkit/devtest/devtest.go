@@ -116,12 +116,14 @@ func provision(t testing.TB, n *devkit.NATS) *nats.Conn {
 }
 
 // Provision creates all streams and consumers, as `errand provision` does.
-func Provision(ctx context.Context, nc *nats.Conn) error {
+func Provision(ctx context.Context, nc *nats.Conn, lanes ...string) error {
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return err
 	}
-	plan, err := bus.Plan(ctx, js, Limits(nc))
+	limits := Limits(nc)
+	limits.Lanes = lanes
+	plan, err := bus.Plan(ctx, js, limits)
 	if err != nil {
 		return err
 	}
