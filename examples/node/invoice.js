@@ -4,7 +4,8 @@
 //
 // NATS_URL, NATS_USER and NATS_PASSWORD say how to reach NATS.
 import { createHash } from "node:crypto";
-import { connect } from "nats";
+import { jetstream } from "@nats-io/jetstream";
+import { connect } from "@nats-io/transport-node";
 
 // `npm run types` makes the types of docs/schemas, `npm run check` looks for mistyped fields by them.
 /** @typedef {import("./types/mail.send.requested.js").MailSendRequested & { request_id: string }} Request */
@@ -12,7 +13,7 @@ import { connect } from "nats";
 
 /**
  * Publishes a request and returns its final event, or one that was stored before. Other operations go the same way.
- * @param {import("nats").JetStreamClient} js
+ * @param {import("@nats-io/jetstream").JetStreamClient} js
  * @param {Request} request
  */
 async function send(js, request) {
@@ -27,7 +28,7 @@ async function send(js, request) {
   // with the first event, so that nothing is missed; it is gone when the loop ends.
   const position = `${ack.stream}-${ack.seq}`;
   const filterSubjects = [`mail.send.*.${request.request_id}`, `mail.send.*.${position}`];
-  const consumer = await js.consumers.get("MAIL_EVENTS", { filterSubjects });
+  const consumer = await js.consumers.get("MAIL_EVENTS", { filter_subjects: filterSubjects });
   const events = await consumer.consume();
   const timeout = setTimeout(() => events.stop(), 60_000);
   let outcome;
@@ -78,7 +79,7 @@ const nc = await connect({
   maxReconnectAttempts: -1,
 });
 try {
-  const { state, body } = await send(nc.jetstream(), {
+  const { state, body } = await send(jetstream(nc), {
     request_id: id, // belongs to what is done: published twice, it is sent once
     to: [address],
     subject,
@@ -102,8 +103,8 @@ try {
       process.exitCode = 3;
   }
 } catch (/** @type {any} */ error) {
-  // 503: no stream takes it. TIMEOUT: perhaps it was stored; the same again is safe.
-  console.error(error.code === "503" ? "not published: no stream takes that subject: is it mistyped, or may this user not publish it?" : String(error));
+  // After a TimeoutError it is perhaps stored; the same again is safe.
+  console.error(error.name === "JetStreamNotEnabled" ? "not published: no stream takes that subject: is it mistyped, or may this user not publish it?" : String(error));
   process.exitCode = 1;
 } finally {
   await nc.close();
