@@ -47,8 +47,14 @@ func (w *world) isKnown(e *stored) {
 	case e.op == messages.Enroll:
 		w.knows(r.ID)
 	case e.op == messages.Batch || e.facts.Batches == 1:
-		for i := range min(cmp.Or(b.Count, r.To), r.To-b.First) {
-			w.knows(recipientKey(r, b.First+i))
+		left := map[int]bool{}
+		for _, s := range b.Suppressed {
+			left[s.Recipient] = true
+		}
+		for i := range min(cmp.Or(b.Count+len(left), r.To), r.To-b.First) {
+			if !left[i] {
+				w.knows(recipientKey(r, b.First+i))
+			}
 		}
 	}
 }
@@ -109,6 +115,9 @@ func (w *world) called(c *call) {
 		w.fail("%v: other contents have that id", c)
 	}
 	for _, key := range c.keys() {
+		if w.suppressed(nil, key) {
+			w.fail("%v, to %s, from which mail bounces", c, key)
+		}
 		w.again(c, r, key)
 	}
 }
@@ -316,8 +325,14 @@ func (w *world) sendTruth(r *request, e *stored, got map[string]bool) {
 	}
 	said := map[int]messages.State{} // by recipient; missing means accepted
 	short := map[int]bool{}
+	left, places := w.leftOut(r, e, &body), []int{}
+	for i := range r.To {
+		if !left[i] {
+			places = append(places, i)
+		}
+	}
 	for _, u := range body.Unsettled {
-		for i := u.First; i < u.First+u.Count; i++ {
+		for _, i := range places[min(u.First, len(places)):min(u.First+u.Count, len(places))] {
 			said[i] = u.State
 			if u.State == messages.Accepted {
 				short[i] = true
@@ -329,11 +344,15 @@ func (w *world) sendTruth(r *request, e *stored, got map[string]bool) {
 	for i := range r.To {
 		key := recipientKey(r, i)
 		state, listed := said[i]
-		if got[key] && (!listed || state == messages.Accepted) {
+		if got[key] && !left[i] && (!listed || state == messages.Accepted) {
 			accepted++
 		}
 		switch {
 		case blank || short[i]:
+		case left[i]:
+			if got[key] && !body.AfterUnknown {
+				wrong = append(wrong, fmt.Sprintf("%d was left out and got it", i))
+			}
 		case e.state == messages.Failed || listed && (state == messages.Refused || state == messages.Deferred):
 			if got[key] {
 				wrong = append(wrong, fmt.Sprintf("%d got it", i))

@@ -188,6 +188,9 @@ func (r *replica) mailConsumer(soft context.Context, n *node, size int) {
 	api, err := mail.New(mail.Config{URL: "http://127.0.0.1:1", Key: clients.NewSecret("key")}, p.options...)
 	must(err)
 	handler := &send.Handler{Upstream: api, Caller: p.caller, Size: size, Parallel: r.w.Parallel, Secret: messages.NewRecipientSecret("sim"),
+		Suppressed: func(address string) (time.Time, string, bool) {
+			return time.Now(), "bounced", r.w.suppressed(n, address)
+		},
 		Sent: func(ctx context.Context, b messages.SentBody) error {
 			return n.pass(ctx, fmt.Sprintf("record %s %d", b.RequestID, b.Batch), overNATS, time.Millisecond)
 		}}

@@ -24,6 +24,7 @@ type script struct {
 	UTC         bool // the list's times are in UTC, not in the configured zone
 	Resolve     bool // the resolver runs
 	Lanes       bool // beside the default one there is bulk
+	Bounces     bool // mail bounces from some addresses
 	Requests    []spec
 	Steps       []step
 }
@@ -99,6 +100,7 @@ func draw(seed uint64) *script {
 		s.Steps = append(s.Steps, d.trouble(s, horizon))
 	}
 	dice{rand.New(rand.NewPCG(seed, 23))}.lanes(s, horizon)
+	s.Bounces = s.Mail && dice{rand.New(rand.NewPCG(seed, 24))}.chance(0.4)
 	slices.SortStableFunc(s.Steps, func(a, b step) int { return cmp.Compare(a.At, b.At) })
 	return s
 }
@@ -251,6 +253,9 @@ func (s *script) simpler() (all []*script) {
 	}
 	if s.Rate > 0 {
 		with(func(c *script) { c.Rate = 0 })
+	}
+	if s.Bounces {
+		with(func(c *script) { c.Bounces = false })
 	}
 	if s.Resolve {
 		with(func(c *script) { c.Resolve = false })

@@ -59,7 +59,7 @@ type Outcome interface{ About() Event }
 // SendOutcome, TransactionsListed, AccountReported).
 type Succeeded struct {
 	Event
-	LeftOut int // addresses of a message that are not valid: messages.SendOutcome.Unsent says which
+	LeftOut int // addresses of a message that are not valid or suppressed: messages.SendOutcome.Unsent says which
 }
 
 // Link returns where the payer of an enrollment authorises the mandate; false means that there is no link: of another operation.

@@ -50,6 +50,9 @@ type World struct {
 	box    *sandbox.Sandbox
 	bubble bool
 	log    logs
+
+	lanes    []string
+	suppress bool
 }
 
 // Main is the TestMain of packages that use InBubble: the server's clock must start outside of every bubble.
@@ -57,22 +60,34 @@ type World struct {
 //	func TestMain(m *testing.M) { errandtest.Main(m) }
 func Main(m *testing.M) { devtest.Main(m) }
 
-// New starts a world that ends with the test. Any number may run in parallel. The lanes are those of LANES.
-func New(t testing.TB, lanes ...string) *World {
+// Option is a setting of the programs.
+type Option func(*World)
+
+// SuppressBounced has addresses left out of messages that mail bounced from in the last 30 days: see Bounce and WantSuppressed.
+func SuppressBounced(w *World) { w.suppress = true }
+
+// Lanes are those of LANES.
+func Lanes(names ...string) Option { return func(w *World) { w.lanes = append(w.lanes, names...) } }
+
+// New starts a world that ends with the test. Any number may run in parallel.
+func New(t testing.TB, with ...Option) *World {
 	t.Helper()
-	return start(t, false, lanes)
+	return start(t, false, with)
 }
 
 // InBubble runs f with a world in a bubble of testing/synctest, in virtual time. The package needs Main.
-func InBubble(t *testing.T, f func(t *testing.T, w *World), lanes ...string) {
+func InBubble(t *testing.T, f func(t *testing.T, w *World), with ...Option) {
 	t.Helper()
 	defer func() { runtime.GC(); runtime.GC() }() // empties the pool in which nats.go keeps timers of the bubble
-	synctest.Test(t, func(t *testing.T) { f(t, start(t, true, lanes)) })
+	synctest.Test(t, func(t *testing.T) { f(t, start(t, true, with)) })
 }
 
-func start(t testing.TB, bubble bool, lanes []string) *World {
+func start(t testing.TB, bubble bool, with []Option) *World {
 	t.Helper()
 	w := &World{t: t, bubble: bubble}
+	for _, option := range with {
+		option(w)
+	}
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -86,7 +101,7 @@ func start(t testing.TB, bubble bool, lanes []string) *World {
 	w.nc = w.Connect()
 	w.js, err = jetstream.New(w.nc)
 	must(err)
-	must(devtest.Provision(t.Context(), w.nc, lanes...))
+	must(devtest.Provision(t.Context(), w.nc, w.lanes...))
 	w.Client = errand.New(w.js)
 	settings := sandbox.DefaultSettings()
 	if !bubble {
@@ -135,12 +150,15 @@ func (w *World) programs(transport http.RoundTripper) map[string]programs.Progra
 	}
 	requests := programs.Requests{Concurrency: 8, GiveUpAfter: 24 * time.Hour}
 	mandates := programs.MandateAPI{APIURL: upstream, APIVersion: "v3", APIToken: "token", PortalKey: "portal", Timezone: "Asia/Kuala_Lumpur"}
-	mail := programs.MailAPI{APIURL: upstream, APIKey: "key"}
+	mail, suppress := programs.MailAPI{APIURL: upstream, APIKey: "key"}, programs.Period{}
+	if w.suppress {
+		suppress.Duration = 30 * 24 * time.Hour
+	}
 	return map[string]programs.Program{
 		"mandate-consumer":   &programs.MandateConsumer{Common: common, Requests: requests, MandateAPI: mandates, ListSettle: settle},
 		"transaction-poller": &programs.TransactionPoller{Common: common, MandateAPI: mandates, Interval: list, FullInterval: 24 * time.Hour},
 		"mail-consumer": &programs.MailConsumer{Common: common, Requests: requests, MailAPI: mail, BatchSize: messages.MaxBatch,
-			BatchParallel: 4},
+			BatchParallel: 4, SuppressBounced: suppress},
 		"log-poller": &programs.LogPoller{Common: common, MailAPI: mail, Interval: poll, Limit: 1000, Overlap: 15 * time.Minute,
 			ReportAfter: 72 * time.Hour},
 	}
@@ -241,6 +259,20 @@ func (w *World) decide(order, decision string) {
 
 // Bounce has mail to an address answered with this code from now on: 550 bounces, 451 is delivered later.
 func (w *World) Bounce(address string, code int) { w.box.Reply(address, code) }
+
+// WantSuppressed waits until mail to an address has bounced and the programs know it: what is published then leaves it out.
+func (w *World) WantSuppressed(address string) {
+	w.t.Helper()
+	secret, err := bus.RecipientSecret(w.t.Context(), w.nc)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.WantEvent("suppression.bounced." + secret.KeyOf(address).String())
+	select {
+	case <-w.t.Context().Done():
+	case <-time.After(4 * time.Second): // they look every two
+	}
+}
 
 // Advance lets time pass, in a bubble alone.
 func (w *World) Advance(d time.Duration) {

@@ -77,7 +77,7 @@ func TestFaultsHitTheNextCallOrStayUntilTheyAreLifted(t *testing.T) {
 // A lane of its own, and a message for later.
 func TestAMessageWaitsInItsLaneForItsTime(t *testing.T) {
 	t.Parallel()
-	w := errandtest.New(t, "bulk")
+	w := errandtest.New(t, errandtest.Lanes("bulk"))
 	later := letter("later", "ann@example.com")
 	later.NotBefore = time.Now().Add(time.Second)
 	receipt, err := w.Client.Lane("bulk").Publish(t.Context(), later)
@@ -93,6 +93,23 @@ func TestAMessageWaitsInItsLaneForItsTime(t *testing.T) {
 	if _, err := w.Client.Lane("none").Publish(t.Context(), later); !errors.Is(err, errand.ErrNotTaken) {
 		t.Errorf("a lane that is not declared: %v", err)
 	}
+}
+
+// Mail to an address that bounced is not sent again, but for what says so.
+func TestABounceSuppressesWhatFollows(t *testing.T) {
+	errandtest.InBubble(t, func(t *testing.T, w *errandtest.World) {
+		w.Bounce("bob@example.com", 550)
+		w.WantOutcome(publish(t, w, letter("first", "bob@example.com", "ann@example.com")), messages.Accepted)
+		w.WantSuppressed("bob@example.com")
+		o := w.WantOutcome(publish(t, w, letter("second", "bob@example.com", "ann@example.com")), messages.Accepted)
+		if s, ok := o.(errand.Succeeded); !ok || s.LeftOut != 1 {
+			t.Errorf("the outcome is %+v", o)
+		}
+		w.WantOutcome(publish(t, w, letter("third", "bob@example.com")), messages.Failed)
+		all := letter("fourth", "bob@example.com")
+		all.Suppress = new(false)
+		w.WantOutcome(publish(t, w, all), messages.Accepted)
+	}, errandtest.SuppressBounced)
 }
 
 // An hour of a service that is down takes a moment, and the request is given up at its end.

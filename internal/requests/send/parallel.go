@@ -153,7 +153,7 @@ func (d *delivery) settle(ctx context.Context, b batch) {
 		var err error
 		if leftOut {
 			got = unnamed(b.without(p.Suppressed), p)
-		} else if got, err = d.sendRest(ctx, of, d.suppress(b, p, p.Suppressed)); err != nil {
+		} else if got, err = d.sendRest(ctx, of, d.suppress(b, p, p.Suppressed, true)); err != nil {
 			if errors.Is(err, attempt.ErrOver) { // what the batch's history says is for the worker that has the message
 				d.stop(err)
 			}

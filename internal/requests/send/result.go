@@ -174,7 +174,7 @@ func (m *message) end(o *outcome) messages.Event {
 		body.Invalid = append(body.Invalid, messages.InvalidAddress{Address: l.address, Reason: messages.ReasonOfSuppressed,
 			At: l.At, Why: l.Why})
 	}
-	if body.Recipients == 0 {
+	if body.Recipients == 0 && state != messages.Uncertain {
 		state, body.Batches, body.Reason = messages.Failed, 0, messages.ReasonInvalidRequest
 		body.Fields = map[string][]string{m.field(): {"holds no address that is not suppressed"}}
 		body.Message = (&messages.Invalid{Fields: body.Fields}).Error()

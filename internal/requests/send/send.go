@@ -177,10 +177,15 @@ func (m *message) notBefore() time.Time {
 // single sends a message of one batch: its history is the batch's.
 func (m *message) single(ctx context.Context) (messages.Event, error) {
 	h := m.request.History
-	b := m.suppress(batch{number: 1, to: m.plan.kept}, m.request.Prior, m.decided)
+	p := m.request.Prior
+	b := m.suppress(batch{number: 1, to: m.plan.kept}, p, m.decided, p.Started != nil)
 	m.decided = b.suppressed()
-	got := resultOf(b, attempt.Result[int]{Verdict: attempt.Done}) // where nobody is left
-	if len(b.to) > 0 {
+	got := resultOf(b, attempt.Result[int]{Verdict: attempt.Done})
+	switch {
+	case len(b.to) == 0 && p.AfterUnknown:
+		got = resultOf(b, attempt.Result[int]{Verdict: attempt.Uncertain, Reason: messages.ReasonInterrupted, AfterUnknown: true,
+			Message: "mail to all its recipients bounced; what became of an earlier call is not known"})
+	case len(b.to) > 0:
 		var err error
 		if got, err = m.send(ctx, m.request.Delivery, nil, m.started, b); err != nil {
 			return messages.Event{}, err

@@ -19,11 +19,11 @@ type leftOut struct {
 	address string
 }
 
-// suppress leaves out of a batch, whose history says p, whom it left out before or, if surely nothing was done, whom it is to leave
-// out now. What may have been done without a decision is done again for all.
-func (m *message) suppress(b batch, p history.Prior, decided []messages.Suppressed) batch {
+// suppress leaves out of a batch, whose history says p, whom it left out before. If surely nothing was done, or nobody knows whom it
+// left out, it is decided now.
+func (m *message) suppress(b batch, p history.Prior, decided []messages.Suppressed, known bool) batch {
 	scheduled := p.State == messages.Deferred && p.Reason == messages.ReasonScheduled
-	if p.State == "" || scheduled || p.State == messages.Reopened && !p.AfterUnknown {
+	if p.State == "" || scheduled || p.State == messages.Reopened && !(p.AfterUnknown && known) {
 		decided = m.bounced(b)
 	}
 	return b.without(decided)
