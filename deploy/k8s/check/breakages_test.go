@@ -113,6 +113,8 @@ func TestEachBreakageIsSeen(t *testing.T) {
 		"a Deployment of others' pods": {func(s *set) {
 			find(s.deployments, mail).Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app.kubernetes.io/part-of": "errand"}}
 		}, "selects the pods of"},
+		"no version on its pods": {func(s *set) { delete(find(s.deployments, mail).Spec.Template.Labels, "app.kubernetes.io/version") },
+			"have no label app.kubernetes.io/version"},
 		"a Service of nobody": {func(s *set) { find(s.services, mail).Spec.Selector["app.kubernetes.io/name"] = "mail" },
 			"Service mail-consumer: selects no pod"},
 		"a Service's port": {func(s *set) { find(s.services, mail).Spec.Ports[0].TargetPort = intstr.FromString("http") },

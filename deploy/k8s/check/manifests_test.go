@@ -18,7 +18,7 @@ import (
 type complain func(format string, args ...any)
 
 // checks are all rules; breakages_test.go has at least one manifest that breaks each.
-var checks = []func(*set, complain){schema, namespace, security, identity, images, resources, probes, stops, replicas, provisioning,
+var checks = []func(*set, complain){schema, namespace, labelled, security, identity, images, resources, probes, stops, replicas, provisioning,
 	references, secretFiles, selectors, network, knownSettings}
 
 func (s *set) complaints() (list []string) {
@@ -92,6 +92,21 @@ func namespace(s *set, say complain) {
 		}
 		if meta := o["metadata"].(map[string]any); meta["namespace"] != ns.Name {
 			say("%s: is in namespace %v, not in %s", named(o), meta["namespace"], ns.Name)
+		}
+	}
+}
+
+// labelled: what the Kubernetes documentation recommends of each program, none of it but the name in a selector, which cannot change.
+func labelled(s *set, say complain) {
+	for _, d := range s.deployments {
+		for _, label := range []string{"name", "component", "part-of", "version", "managed-by"} {
+			of := "app.kubernetes.io/" + label
+			if isErrands := d.Labels["app.kubernetes.io/component"] != ""; isErrands && d.Spec.Template.Labels[of] == "" {
+				say("Deployment %s: its pods have no label %s", d.Name, of)
+			}
+		}
+		if len(d.Spec.Selector.MatchLabels) != 1 {
+			say("Deployment %s: it selects by more than its name", d.Name)
 		}
 	}
 }
