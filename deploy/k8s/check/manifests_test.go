@@ -18,7 +18,8 @@ import (
 type complain func(format string, args ...any)
 
 // checks are all rules; breakages_test.go has at least one manifest that breaks each.
-var checks = []func(*set, complain){schema, namespace, labelled, security, identity, images, resources, probes, stops, replicas, provisioning,
+var checks = []func(*set, complain){schema, namespace, labelled,
+	security, identity, images, resources, probes, stops, replicas, provisioning,
 	references, secretFiles, selectors, network, knownSettings}
 
 func (s *set) complaints() (list []string) {
