@@ -2,6 +2,7 @@ package console
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"net/http"
 	"net/url"
@@ -9,7 +10,9 @@ import (
 	"strings"
 	"time"
 
+	"errand/internal/bus"
 	"errand/internal/oncall/access"
+	"errand/internal/oncall/act"
 	"errand/internal/oncall/index"
 	"errand/internal/oncall/inspect"
 	"errand/pkg/messages"
@@ -21,6 +24,14 @@ type findPage struct {
 	Mails  []index.Mail
 	Unread []string
 	Note   string
+
+	Suppress *suppressible // nil if the word is not an address, or its keys are not known
+}
+
+// suppressible is an address, and the last word on whether it is written to.
+type suppressible struct {
+	Token string // of the address
+	Last  *bus.Suppression
 }
 
 func (s *Server) findForm(*http.Request, access.User) (page, error) {
@@ -42,7 +53,7 @@ func (s *Server) startFind(r *http.Request, _ access.User) (string, error) {
 
 const maxWord = 320 // the maximum length of an address
 
-func (s *Server) found(r *http.Request, _ access.User) (page, error) {
+func (s *Server) found(r *http.Request, user access.User) (page, error) {
 	word, err := s.sealer.open(r.PathValue("token"))
 	if err != nil {
 		return page{}, &mistake{http.StatusNotFound, "The link is no longer valid",
@@ -56,7 +67,32 @@ func (s *Server) found(r *http.Request, _ access.User) (page, error) {
 	if err := s.addQueued(r, word, &p); err != nil {
 		p.Note = "The queues could not be searched: " + s.errorPage(err).Title + "."
 	}
+	if keys := s.keysOf(r, word); len(keys) > 0 && user.May(access.Act) {
+		if last, err := bus.SuppressionOf(r.Context(), s.reader.Conn, keys...); err == nil {
+			p.Suppress = &suppressible{r.PathValue("token"), last}
+		}
+	}
 	return page{Title: "Find", Nav: "/find", Name: "find", Data: p}, nil
+}
+
+// keysOf are the keys of a word that is an address. A console that may not read their secret does not wait for it.
+func (s *Server) keysOf(r *http.Request, word string) []messages.Key {
+	if _, err := messages.ParseRecipient(word); err != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), time.Second)
+	defer cancel()
+	return s.secrets.KeysOf(ctx, word)
+}
+
+// suppress has nothing sent to the address that was found, or has it written to again.
+func (s *Server) suppress(r *http.Request, p act.Person) (string, error) {
+	token := r.PathValue("token")
+	word, err := s.sealer.open(token)
+	if err == nil {
+		err = p.Suppress(r.Context(), s.keysOf(r, word), r.FormValue("do") == "remove", r.FormValue("why"))
+	}
+	return "/find/" + token, err
 }
 
 // addQueued adds requests in the queues that have no event yet.

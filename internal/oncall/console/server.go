@@ -89,6 +89,7 @@ func (s *Server) handler() http.Handler {
 	for pattern, do := range map[string]action{
 		"POST /requests/{id}/cancel":  s.by(s.cancel),
 		"POST /redrive":               s.by(s.startRedrive),
+		"POST /find/{token}/suppress": s.by(s.suppress),
 		"POST /discard":               s.by(s.discard),
 		"POST /redrives/{run}/cancel": s.cancelRedrive,
 		"POST /queues/{queue}/pause":  s.by(s.pause),
