@@ -169,34 +169,49 @@ func (s *Suppressed) Find(keys ...messages.Key) (at time.Time, why string, found
 
 // Read reads what is new in the stream. Errors: ErrNoStream, or that of an answer that did not come; what is known stays known.
 func (s *Suppressed) Read(ctx context.Context) error {
-	last, err := fromLeader(ctx, s.Conn, Suppressions, lastOf(">")) // a replica may lag behind
-	if err != nil {
-		return noStream(Suppressions, err)
-	}
-	end := uint64(0)
-	if last != nil {
-		end = last.Sequence
-	}
-	scan := Scan{Stream: Suppressions, Filter: ">", Page: allPage, From: s.next}
-	if s.next > end+1 { // it is another stream, or its last messages were erased
-		scan.From = 0
-	}
-	for scan.From <= end && end > 0 {
-		page, err := scan.Next(ctx, s.Conn)
+	for {
+		last, err := fromLeader(ctx, s.Conn, Suppressions, lastOf(">")) // a replica may lag behind
 		if err != nil {
+			return noStream(Suppressions, err)
+		}
+		end := uint64(0)
+		if last != nil {
+			end = last.Sequence
+		}
+		if s.next > end+1 { // it is another stream, or its last messages were erased
+			s.next = 0
+		}
+		if err := s.readTo(ctx, end); err != nil {
 			return err
 		}
-		s.take(page)
-		if s.next = scan.From; len(page) == 0 && !retry.Pause(ctx, retry.Follow) {
+		if s.next > end {
+			break
+		}
+		if !retry.Pause(ctx, retry.Follow) { // it lags behind, or the last message was erased meanwhile
 			return context.Cause(ctx)
 		}
 	}
-	if s.next = end + 1; time.Since(s.merged) > time.Hour { // some may have expired
+	if time.Since(s.merged) > time.Hour { // some may have expired
 		s.merge()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.read = time.Now()
+	return nil
+}
+
+// readTo reads up to a sequence, as far as the replica that answers has it.
+func (s *Suppressed) readTo(ctx context.Context, end uint64) error {
+	scan := Scan{Stream: Suppressions, Filter: ">", Page: allPage, From: max(s.next, 1)}
+	for scan.From <= end {
+		page, err := scan.Next(ctx, s.Conn)
+		if err != nil || len(page) == 0 {
+			return err
+		}
+		s.take(page)
+		s.next = scan.From
+	}
+	s.next = scan.From
 	return nil
 }
 

@@ -2,8 +2,11 @@ package bus_test
 
 import (
 	"runtime"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/bus"
 	"errand/internal/sandbox/devkit/devtest"
@@ -140,5 +143,33 @@ func TestAMillionSuppressedAddressesTakeLittleMemory(t *testing.T) {
 		if _, _, found := s.Find((k + 1) * spread); !found {
 			t.Fatalf("key %d is not found", k)
 		}
+	}
+}
+
+// The last message may be erased while it is read, and another one of the person, too.
+func TestErasedSuppressionsKeepNobodyWaiting(t *testing.T) {
+	_, nc := devtest.Provisioned(t)
+	p, err := bus.NewPublisher(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &bus.Suppressed{Conn: nc, For: time.Hour}
+	for k := range messages.Key(20) {
+		if err := p.Suppress(t.Context(), []bus.Suppression{bounce(k+1, time.Now(), 550, ""), {Key: k + 1, By: "ann"}}); err != nil {
+			t.Fatal(err)
+		}
+		var erasing sync.WaitGroup
+		erasing.Go(func() {
+			_, stream := streamOf(t, nc, bus.Suppressions)
+			if err := stream.Purge(t.Context(), jetstream.WithPurgeSubject(bus.SuppressionFilter(k+1))); err != nil {
+				t.Error(err)
+			}
+		})
+		reads(t, s)
+		erasing.Wait()
+		reads(t, s)
+	}
+	if _, _, found := reads(t, &bus.Suppressed{Conn: nc, For: time.Hour}).Find(1); found {
+		t.Error("one who was erased is known after a restart")
 	}
 }
