@@ -45,6 +45,9 @@ func (w *world) leftOut(r *request, e *stored, body *messages.SendOutcome) map[i
 		if of.Sequence < e.Sequence && (started || isBatch) && messages.DecodeEvent(of.Body, &b) == nil {
 			last[of.id] = b
 		}
+		if of.id == r.ID && of.state == messages.Reopened && of.facts.By == messages.ByCorrection { // they may be cut otherwise
+			clear(last)
+		}
 		single = single && !started || started && of.facts.Batches == 1
 	}
 	for id, b := range last {

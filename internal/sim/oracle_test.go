@@ -332,6 +332,10 @@ func (w *world) sendTruth(r *request, e *stored, got map[string]bool) {
 		}
 	}
 	for _, u := range body.Unsettled {
+		if u.First < 0 {
+			w.fail("%s is %s (%d), and its batch %d begins at recipient %d", r.ID, e.state, e.Sequence, u.Batch, u.First)
+			return
+		}
 		for _, i := range places[min(u.First, len(places)):min(u.First+u.Count, len(places))] {
 			said[i] = u.State
 			if u.State == messages.Accepted {

@@ -67,6 +67,9 @@ func (c *Consumer[R]) take(ctx, hard context.Context, l *lane, work chan<- taken
 	defer l.places.Free()
 	err = c.probe(ctx, hard, permit)
 	permit.Release(errors.Is(err, bus.ErrNoMessage) && c.empty(ctx))
+	if len(c.lanes) > 1 { // it may be another lane's
+		return nil
+	}
 	return err
 }
 
@@ -459,6 +462,7 @@ func (c *Consumer[R]) findClaimed(ctx context.Context, d *delivery[R]) error {
 	}
 	if !d.redriven && len(named) > 0 && named[0] == d.of { // that event may be gone; the message is any repeat of the request
 		d.claim = claim{}
+		d.giveUp = c.giveUp(d, d.Published, false)
 		return nil
 	}
 	d.ids, d.reopened, d.scheduled = own, 0, 0

@@ -151,6 +151,11 @@ func (d *delivery) settle(ctx context.Context, b batch) {
 		of := r.Delivery
 		of.History, of.Prior = h, p
 		var err error
+		if r.Prior.State == "" && p.State != "" { // of another request perhaps, or of one that is cut otherwise: the message's history says so
+			if _, err = d.lease.Take(ctx); err != nil {
+				return messages.Event{}, err
+			}
+		}
 		if leftOut {
 			got = unnamed(b.without(p.Suppressed), p)
 		} else if got, err = d.sendRest(ctx, of, d.suppress(b, p, p.Suppressed, true)); err != nil {

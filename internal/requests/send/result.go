@@ -142,7 +142,10 @@ func ended(why messages.FailedBody, e history.Effect) (messages.State, *messages
 			b.Reason, b.Message = why.Reason, why.Message
 		}
 		first := (b.Number - 1) * began.BatchSize
-		of := batch{number: b.Number, first: first}.without(b.Suppressed)
+		of := batch{number: b.Number, first: first}
+		if b.State != "" && b.State != messages.Deferred { // else nobody was left out yet, or of batches that are cut otherwise
+			of = of.without(b.Suppressed)
+		}
 		o.add(settledBefore(of, min(began.BatchSize, began.Recipients-first)-len(of.left), b.State, b.Facts))
 	}
 	o.leaveOut(batch{number: 1}.without(began.Suppressed))

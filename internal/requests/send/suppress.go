@@ -22,8 +22,9 @@ type leftOut struct {
 // suppress leaves out of a batch, whose history says p, whom it left out before. If surely nothing was done, or nobody knows whom it
 // left out, it is decided now.
 func (m *message) suppress(b batch, p history.Prior, decided []messages.Suppressed, known bool) batch {
-	scheduled := p.State == messages.Deferred && p.Reason == messages.ReasonScheduled
-	if p.State == "" || scheduled || p.State == messages.Reopened && !(p.AfterUnknown && known) {
+	// Without a started the message may have been cut otherwise when that was decided, and nobody was sent to.
+	never := p.State == messages.Deferred && p.Started == nil && !p.AfterUnknown
+	if p.State == "" || never || p.State == messages.Reopened && !(p.AfterUnknown && known) {
 		decided = m.bounced(b)
 	}
 	return b.without(decided)
