@@ -23,7 +23,7 @@ type leftOut struct {
 // left out, it is decided now.
 func (m *message) suppress(b batch, p history.Prior, decided []messages.Suppressed, known bool) batch {
 	// Without a started the message may have been cut otherwise when that was decided, and nobody was sent to.
-	never := p.State == messages.Deferred && p.Started == nil && !p.AfterUnknown
+	never := p.State == messages.Deferred && (p.Reason == messages.ReasonScheduled || p.Started == nil && !p.AfterUnknown)
 	if p.State == "" || never || p.State == messages.Reopened && !(p.AfterUnknown && known) {
 		decided = m.bounced(b)
 	}
