@@ -40,7 +40,7 @@ func TestNoRoomShowsInReadinessUntilThereIsSome(t *testing.T) {
 				dir := releaseBuild.programs(t)
 				parallel(t)
 				n := devtest.Configured(t, strings.ReplaceAll(natsConfig(t), "max_file: 256MB",
-					"max_file: 1MB")+"jetstream { max_file_store: 80MB }\n")
+					"max_file: 1MB")+"jetstream { max_file_store: 336MB }\n")
 				in := installAt(t, dir, n.URL, 1, "UPSTREAM_TIMEOUT=20s")
 				in.nats = n
 				in.publish(p.Requested(), p.request("warm"))

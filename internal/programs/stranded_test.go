@@ -56,7 +56,7 @@ func TestAQueueThatForgotRequestsIsStartedOverAfterTwoMinutes(t *testing.T) {
 			_, err := r.js.UpdateConsumer(t.Context(), q.Stream, config)
 			check(t, err)
 			pull := pullOf(t, r)
-			got, err := pull.Take(t.Context())
+			got, err := pull.Next(t.Context(), time.Second)
 			check(t, err)
 			check(t, got.NakWithDelay(time.Hour))
 			pull.Close()
