@@ -44,6 +44,9 @@ func (w *world) leftOut(r *request, e *stored, body *messages.SendOutcome) map[i
 		isBatch := of.op == messages.Batch && strings.HasPrefix(of.id, r.ID+".")
 		if of.Sequence < e.Sequence && (started || isBatch) && messages.DecodeEvent(of.Body, &b) == nil {
 			last[of.id] = b
+			if of.state == messages.Deferred && !b.AfterUnknown { // nothing was done: it is listed whole, unless the outcome names them
+				delete(last, of.id)
+			}
 		}
 		if of.id == r.ID && of.state == messages.Reopened && of.facts.By == messages.ByCorrection { // they may be cut otherwise
 			clear(last)

@@ -1,6 +1,7 @@
 package attempt
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -102,6 +103,23 @@ func TestCallsOfUnknownFateOfOneRequestBeginNoHold(t *testing.T) {
 		h.other(t, "another", resultOf("unknown"))
 		if h.other(t, "a third", resultOf("unknown")); !h.hold.Active() {
 			t.Error("three requests begin no hold")
+		}
+	})
+}
+
+// What this program's own end cuts off says nothing of the upstream.
+func TestACallThatTheProgramsEndCutsOffCountsForNoHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness("unknown", "again")
+		h.other(t, "another", resultOf("unknown"))
+		h.other(t, "a third", resultOf("unknown"))
+		ctx, end := context.WithCancel(t.Context())
+		h.call.Make = func(context.Context) (string, error) {
+			end()
+			return "", resultOf("unknown")
+		}
+		if got := h.deliver(ctx); got.err == nil || h.hold.Active() {
+			t.Errorf("got %s, held: %q", summary(got), h.hold.Why())
 		}
 	})
 }

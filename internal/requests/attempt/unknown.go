@@ -24,18 +24,18 @@ func (r *run[T]) judge(ctx context.Context, failed error, again bool) (ended boo
 	case clients.Refused:
 		r.Permit.Observe(seen)
 		return true, r.refused(ctx, e)
-	case clients.Busy:
-		r.Permit.Observe(seen)
+	case clients.Held:
+		return true, r.accountFault(ctx, e)
+	}
+	if ctx.Err() != nil { // cut off by this program's end, which says nothing of the upstream: the next worker finds out
+		return false, context.Cause(ctx)
+	}
+	r.Permit.Observe(seen)
+	if e.Fate == clients.Busy {
 		if !again {
 			r.later(e, max(r.nextWait(), retry.Asked(e)))
 		}
 		return !again, nil
-	case clients.Held:
-		return true, r.accountFault(ctx, e)
-	}
-	r.Permit.Observe(seen)
-	if ctx.Err() != nil { // cut off by this program's end: the next worker finds out
-		return false, context.Cause(ctx)
 	}
 	r.describe(e)
 	r.unknown = r.result.Reason
