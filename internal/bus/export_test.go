@@ -6,8 +6,11 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// ReadAck is for tests.
-var ReadAck = readAck
+// For tests.
+var (
+	ReadAck = readAck
+	Copied  = copied
+)
 
 // SubjectAt, the subject of the message that anywhere finds at a sequence, is for tests.
 func SubjectAt(ctx context.Context, nc *nats.Conn, stream string, sequence uint64) (string, error) {

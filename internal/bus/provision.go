@@ -267,7 +267,7 @@ func planStream(js jetstream.JetStream, now *jetstream.StreamInfo, want jetstrea
 		have = now.Config
 	}
 	change := Change{Kind: "stream", Name: want.Name, Create: now == nil}
-	c, merged := planned(js, change, have, want, fields, js.CreateStream, js.UpdateStream)
+	c, merged := planned(js, change, have, want, fields, createStream(js, fields), js.UpdateStream)
 	if update := c.apply; update != nil && now != nil && merged.Replicas > have.Replicas {
 		c.apply = func(ctx context.Context) error {
 			err := update(ctx)
@@ -287,16 +287,34 @@ func planStream(js jetstream.JetStream, now *jetstream.StreamInfo, want jetstrea
 func copied(ctx context.Context, js jetstream.JetStream, name string, replicas int) {
 	for end := time.Now().Add(retry.Election); time.Now().Before(end); {
 		s, err := js.Stream(ctx, name)
-		ready := err == nil && CurrentReplicas(s.CachedInfo().Cluster) >= replicas
-		for _, q := range Queues(LanesOf(s.CachedInfo().Config)...) {
-			if ready && q.Stream == name {
-				c, err := s.Consumer(ctx, q.Name)
-				ready = errors.Is(err, jetstream.ErrConsumerNotFound) || err == nil && CurrentReplicas(c.CachedInfo().Cluster) >= replicas
-			}
-		}
-		if ready || !retry.Pause(ctx, retry.Reconnect) {
+		if err == nil && haveCopies(ctx, s, replicas) || !retry.Pause(ctx, retry.Reconnect) {
 			return
 		}
+	}
+}
+
+func haveCopies(ctx context.Context, s jetstream.Stream, replicas int) bool {
+	now := s.CachedInfo()
+	ready := CurrentReplicas(now.Cluster) >= replicas
+	for _, q := range Queues(LanesOf(now.Config)...) {
+		if ready && q.Stream == now.Config.Name {
+			c, err := s.Consumer(ctx, q.Name)
+			ready = errors.Is(err, jetstream.ErrConsumerNotFound) || err == nil && CurrentReplicas(c.CachedInfo().Cluster) >= replicas
+		}
+	}
+	return ready
+}
+
+// createStream creates a stream; one that another person makes at the same time, and maybe has noted the secret in, is as good.
+func createStream(js jetstream.JetStream, fields []string) func(context.Context, jetstream.StreamConfig) (jetstream.Stream, error) {
+	return func(ctx context.Context, want jetstream.StreamConfig) (jetstream.Stream, error) {
+		s, err := js.CreateStream(ctx, want)
+		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+			if is, unread := js.Stream(ctx, want.Name); unread == nil && len(diff(is.CachedInfo().Config, want, fields)) == 0 {
+				return is, nil
+			}
+		}
+		return s, err
 	}
 }
 

@@ -461,3 +461,18 @@ func TestProvisioningLeavesAPauseAlone(t *testing.T) {
 	}
 	paused(false)
 }
+
+// While a cluster elects, a stream cannot be read.
+func TestCopiesAreWaitedForThoughTheStreamCannotBeReadNow(t *testing.T) {
+	nc, err := devtest.Server(t).Connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	ctx, end := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer end()
+	bus.Copied(ctx, opened(t, nc), "NONE", 3) // panicked
+	if ctx.Err() == nil {
+		t.Error("it did not wait")
+	}
+}
