@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -121,7 +120,7 @@ func eachQueue(ctx context.Context, person act.Person, c console, names []laneOf
 			return err
 		}
 		if name.lane != "" {
-			queues = slices.DeleteFunc(queues, func(q bus.Queue) bool { return cmp.Or(q.Lane(), messages.DefaultLane) != name.lane })
+			queues = slices.DeleteFunc(queues, func(q bus.Queue) bool { return q.LaneName() != name.lane })
 		}
 		if len(queues) == 0 {
 			return invalid("OPERATION", "%s has no lane %q; errand status shows its lanes", inspect.Short(name.operation), name.lane)

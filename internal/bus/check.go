@@ -141,11 +141,9 @@ func Check(ctx context.Context, js jetstream.JetStream, queues []Queue, streams 
 
 // withLanes are queues and those of lanes of the same operations, each once.
 func withLanes(queues []Queue, lanes []string) []Queue {
-	for _, q := range queues {
-		for _, lane := range lanes {
-			if of := q.In(lane); (q == EnrollQueue || q == SendQueue) && !slices.Contains(queues, of) {
-				queues = append(slices.Clip(queues), of)
-			}
+	for _, q := range slices.Clone(queues) {
+		if q.Lane() == "" {
+			queues = append(queues, slices.DeleteFunc(q.WithLanes(lanes...), func(of Queue) bool { return slices.Contains(queues, of) })...)
 		}
 	}
 	return queues

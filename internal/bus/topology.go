@@ -194,8 +194,20 @@ func (q Queue) In(lane string) Queue {
 	return q
 }
 
-// Lane is the lane whose requests the queue has.
-func (q Queue) Lane() string { return messages.ParseSubject(q.Filter).Lane }
+// WithLanes are a queue and, if its operation has lanes, those in lanes.
+func (q Queue) WithLanes(lanes ...string) []Queue {
+	all := []Queue{q}
+	if q.Operation().HasLanes() {
+		for _, lane := range lanes {
+			all = append(all, q.In(lane))
+		}
+	}
+	return all
+}
+
+// Lane is the lane whose requests the queue has, "" for messages.DefaultLane; LaneName names that, too.
+func (q Queue) Lane() string     { return messages.ParseSubject(q.Filter).Lane }
+func (q Queue) LaneName() string { return cmp.Or(q.Lane(), messages.DefaultLane) }
 
 // LanesOf are the lanes of a stream of requests, beside messages.DefaultLane.
 func LanesOf(c jetstream.StreamConfig) (lanes []string) {

@@ -1,7 +1,6 @@
 package programs
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -57,18 +56,6 @@ func (l Lanes) Names() (names []string) {
 		}
 	}
 	return names
-}
-
-// laneOf is the name of a queue's lane.
-func laneOf(q bus.Queue) string { return cmp.Or(q.Lane(), messages.DefaultLane) }
-
-// of are a queue and those of its lanes.
-func (l Lanes) of(q bus.Queue) []bus.Queue {
-	queues := []bus.Queue{q}
-	for _, name := range l.Names() {
-		queues = append(queues, q.In(name))
-	}
-	return queues
 }
 
 // with adds the lanes whose queues were found, with weight 1: no request waits for a program that does not know its lane.

@@ -46,8 +46,8 @@ func (p *MailConsumer) Run(ctx context.Context) error {
 	if p.SuppressBounced.Duration > 0 { // whichever key of theirs a bounce has
 		streams, keys = append(streams, bus.Suppressions), 3
 	}
-	r, found, err := p.start(ctx, "mail-consumer", p.APIURL, append(p.Lanes.of(bus.SendQueue), bus.AccountQueue, bus.SendSchedules),
-		streams...)
+	queues := append(bus.SendQueue.WithLanes(p.Lanes.Names()...), bus.AccountQueue, bus.SendSchedules)
+	r, found, err := p.start(ctx, "mail-consumer", p.APIURL, queues, streams...)
 	if err != nil {
 		return err
 	}

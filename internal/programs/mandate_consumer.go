@@ -50,7 +50,7 @@ func (p *MandateConsumer) Run(ctx context.Context) error {
 	}
 
 	r, found, err := p.start(ctx, "mandate-consumer", p.enrollURL(),
-		append(p.Lanes.of(bus.EnrollQueue), bus.TransactionsQueue, bus.EnrollSchedules),
+		append(bus.EnrollQueue.WithLanes(p.Lanes.Names()...), bus.TransactionsQueue, bus.EnrollSchedules),
 		bus.MandateRequests, bus.MandateEvents, bus.DeadLetters, bus.MandateScheduled)
 	if err != nil {
 		return err

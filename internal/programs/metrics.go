@@ -191,7 +191,7 @@ func (m *queueMetrics) set(found bus.Found) {
 		return
 	}
 	for _, q := range found.All {
-		op, lane, info := string(q.Operation()), laneOf(q), found.Queues[q.Name].CachedInfo()
+		op, lane, info := string(q.Operation()), q.LaneName(), found.Queues[q.Name].CachedInfo()
 		m.pending.WithLabelValues(op, lane).Set(float64(info.NumPending))
 		m.ackPending.WithLabelValues(op, lane).Set(float64(info.NumAckPending))
 		m.paused.WithLabelValues(op, lane).Set(oneIf(info.Paused))

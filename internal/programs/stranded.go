@@ -45,7 +45,7 @@ func (r *runtime) heal(ctx context.Context, found bus.Found) {
 		}
 		s, now := r.strandings[q.Name], time.Now()
 		n = s.read(n, now)
-		r.metrics.queues.stranded.WithLabelValues(string(q.Operation()), laneOf(q)).Set(float64(n))
+		r.metrics.queues.stranded.WithLabelValues(string(q.Operation()), q.LaneName()).Set(float64(n))
 		requests, events := found.Streams[q.Stream], found.Streams[bus.EventsOf(q.Operation())]
 		// The history has the time of a scheduled request.
 		known := q == bus.EnrollSchedules || q == bus.SendSchedules ||

@@ -47,18 +47,14 @@ func (q Queue) String() string { return q.Of().String() }
 // Lanes are the queues of an operation.
 func (r Reader) Lanes(ctx context.Context, op messages.Operation) ([]bus.Queue, error) {
 	of := bus.QueueOf(op)
-	queues := []bus.Queue{of}
 	if !op.HasLanes() {
-		return queues, nil
+		return of.WithLanes(), nil
 	}
 	stream, err := r.JS.Stream(ctx, of.Stream)
 	if err != nil {
 		return nil, fmt.Errorf("stream %s: %w", of.Stream, err)
 	}
-	for _, lane := range bus.LanesOf(stream.CachedInfo().Config) {
-		queues = append(queues, of.In(lane))
-	}
-	return queues, nil
+	return of.WithLanes(bus.LanesOf(stream.CachedInfo().Config)...), nil
 }
 
 // Queues asks for the state of all queues of operations.

@@ -92,14 +92,6 @@ type lane struct {
 	waiting []chan struct{}
 }
 
-// Lanes are the names of a Slots' lanes, the first of those that name none first.
-func (s Slots) Lanes() (names []string) {
-	for i := range s.lanes {
-		names = append(names, s.lanes[i].name)
-	}
-	return names
-}
-
 // Lane is a name and how many calls it has for each one of a lane of weight 1, where both wait.
 type Lane struct {
 	Name   string
