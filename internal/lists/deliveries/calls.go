@@ -285,8 +285,8 @@ func (x *calls) findBatch(id string, number int) (g *generation, b uint32, ok bo
 // fate is what is known of a call. Zero: it may have been accepted, or may still be accepted.
 type fate struct {
 	whole   bool // it or an earlier one was accepted with all its recipients
-	over    bool // nothing is accepted after it
-	refused bool // it has no rows
+	over    bool // nothing is accepted after it, and nothing was in those before it that are open
+	refused bool // it has no rows, nor have those
 }
 
 // close records that the call of a batch that was under way at a time ended then, and how.
@@ -302,8 +302,12 @@ func (x *calls) close(request string, number int, at time.Time, f fate) {
 			last = s
 		}
 	}
-	if last != nil {
-		last.endBy(at.UnixMilli())
-		last.open, last.refused = last.open && !f.over, f.refused
+	if last == nil {
+		return
+	}
+	last.endBy(at.UnixMilli())
+	last.open, last.refused = last.open && !f.over, f.refused
+	for s := range g.spans(b) {
+		s.refused = s.refused || s.open && s.begin < last.begin && (f.over || f.refused) // it found the service busy
 	}
 }

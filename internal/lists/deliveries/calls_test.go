@@ -90,7 +90,8 @@ func TestCandidatesAreListedOnceAndInOrder(t *testing.T) {
 	}
 }
 
-// A row of any call of a batch belongs to the batch, except of refused calls. A call ends when the next one begins.
+// A row of any call of a batch belongs to the batch, except of refused calls, and of busy ones before them. A call ends when the next one
+// begins.
 func TestABatchHasTheRowsOfAllItsCalls(t *testing.T) {
 	const none, unique, exact = messages.MatchNone, messages.MatchUnique, messages.MatchExact
 	for name, c := range map[string]struct {
@@ -104,6 +105,9 @@ func TestABatchHasTheRowsOfAllItsCalls(t *testing.T) {
 			want: map[time.Duration]messages.Confidence{5 * time.Minute: unique, 20 * time.Minute: none, 30 * time.Minute: exact}},
 		"a second one that is refused": {calls: [][2]time.Duration{{0, 35 * time.Second}, {10 * time.Second, 45 * time.Second}},
 			close: func(x *calls) { x.close("r", 1, start.Add(11*time.Second), refused) },
+			want:  map[time.Duration]messages.Confidence{5 * time.Second: none, 10 * time.Second: none, 20 * time.Second: none}},
+		"after one of unknown fate": {calls: [][2]time.Duration{{0, 35 * time.Second}, {10 * time.Second, 45 * time.Second}},
+			close: func(x *calls) { x.close("r", 1, start.Add(11*time.Second), open) },
 			want:  map[time.Duration]messages.Confidence{5 * time.Second: exact, 10 * time.Second: exact, 20 * time.Second: unique}},
 		"a second one that began earlier": {calls: [][2]time.Duration{{time.Minute, 2 * time.Minute}, {0, time.Second}},
 			close: func(x *calls) { x.close("r", 1, start.Add(time.Second), refused) },
@@ -114,7 +118,7 @@ func TestABatchHasTheRowsOfAllItsCalls(t *testing.T) {
 			want: map[time.Duration]messages.Confidence{time.Hour: exact, time.Hour + 10*time.Minute: unique, 59 * time.Minute: none}},
 		"one that ends as it begins": {calls: [][2]time.Duration{{0, time.Second}, {time.Minute, 2 * time.Minute}},
 			close: func(x *calls) { x.close("r", 1, start.Add(time.Minute), refused) },
-			want:  map[time.Duration]messages.Confidence{0: exact, time.Minute: unique}},
+			want:  map[time.Duration]messages.Confidence{0: none, time.Minute: none}},
 		"one whose end is reported late": {calls: [][2]time.Duration{{0, time.Second}},
 			close: func(x *calls) { x.close("r", 1, start.Add(time.Hour), accepted) },
 			want:  map[time.Duration]messages.Confidence{time.Second: exact, 3 * time.Second: unique, 10 * time.Minute: none}},

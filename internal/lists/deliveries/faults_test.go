@@ -213,3 +213,39 @@ func TestManyMailsToOneAddressAreMatchedFast(t *testing.T) {
 		t.Logf("with times %t: %d rows took %v, %d steps", timed, n, time.Since(began), x.steps)
 	}
 }
+
+// A service that is busy at first, for longer than an announcement holds, takes the message at a later try. Nothing happened before: no
+// row is of those tries, and whoever has his row gets no other.
+func TestTriesThatFoundTheServiceBusyHaveNoRows(t *testing.T) {
+	for _, batches := range []int{1, 2} {
+		inScenario(t, func(s *scenario) {
+			const ann, bob = "ann@example.test", "bob@example.test"
+			began := time.Now()
+			s.started("r", 2*batches, batches)
+			for range 3 {
+				s.calls("r", 1, 0, ann, bob)
+				time.Sleep(8 * time.Second)
+			}
+			s.calls("r", 1, 0, ann, bob)
+			if batches > 1 {
+				s.happens("r", 1, messages.Accepted, 2, 2, "", false)
+			} else {
+				s.ends("r", messages.Accepted, 2, 1, 2)
+			}
+			s.row(bob, time.Since(began)-500*time.Millisecond, messages.Delivered) // of another program
+			timeless := func() { s.row(ann, 0, messages.Delivered).envelope = time.Now().String() }
+			timeless()
+			s.sweep()
+			time.Sleep(time.Hour)
+			s.sends("q", ann)
+			timeless()
+			s.sweep()
+			if got, want := s.publishedAs(ann), []string{"delivered unique r 1.0?", "delivered unique q 1.0?"}; !slices.Equal(got, want) {
+				t.Errorf("%q, want %q", got, want)
+			}
+			if got, want := s.publishedAs(bob), []string{"delivered none unmatched "}; !slices.Equal(got, want) {
+				t.Errorf("%q, want %q", got, want)
+			}
+		})
+	}
+}

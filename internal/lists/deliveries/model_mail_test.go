@@ -181,7 +181,11 @@ func (r *sending) call(b *sendingBatch) (done bool) {
 		return true
 	case fate < 55:
 		time.Sleep(took)
-		r.deferred(b, messages.ReasonBusy, b.unknown && r.chance(2))
+		if r.chance(2) { // its worker calls again
+			time.Sleep(r.upTo(10 * time.Second))
+			return false
+		}
+		r.deferred(b, messages.ReasonBusy, b.unknown)
 		time.Sleep(r.upTo(10 * time.Minute))
 		return false
 	}
