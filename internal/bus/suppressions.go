@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
@@ -56,22 +57,42 @@ func (p *Publisher) Suppress(ctx context.Context, all []Suppression) error {
 	var storing errgroup.Group
 	storing.SetLimit(64)
 	for _, s := range all {
-		storing.Go(func() error {
-			kind := bounced
-			if s.By != "" {
-				kind = decided
-			}
-			body, err := messages.Marshal(s)
-			if err == nil {
-				_, err = p.Publish(ctx, &nats.Msg{Subject: suppressionSubject(kind, s.Key.String()), Data: body})
-			}
-			return err
-		})
+		storing.Go(func() error { return p.suppress(ctx, s) })
 	}
 	if err := storing.Wait(); err != nil {
 		return fmt.Errorf("bus: store suppressions: %w", err)
 	}
 	return nil
+}
+
+// suppress stores a person's decision, or a bounce if none as late is stored: a log is read from its newest row back.
+func (p *Publisher) suppress(ctx context.Context, s Suppression) error {
+	body, err := messages.Marshal(s)
+	if err != nil {
+		return err
+	}
+	m := &nats.Msg{Subject: suppressionSubject(decided, s.Key.String()), Data: body}
+	if s.By == "" {
+		m.Subject, m.Header = suppressionSubject(bounced, s.Key.String()), nats.Header{}
+	}
+	for last := uint64(0); ; {
+		if s.By == "" {
+			m.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(last, 10)}
+		}
+		if _, err = p.Publish(ctx, m); !isConflict(err) {
+			return err
+		}
+		there, err := fromLeader(ctx, p.nc, Suppressions, lastOf(m.Subject))
+		if err != nil {
+			return err
+		}
+		if last = 0; there != nil {
+			if was, ok := ReadSuppression(*there); ok && !s.At.After(was.At.Time) {
+				return nil
+			}
+			last = there.Sequence
+		}
+	}
 }
 
 // ReadSuppression reads what a message of the stream says; ok: it is a suppression.

@@ -48,6 +48,8 @@ func TestTheLaterOfABounceAndADecisionCounts(t *testing.T) {
 			map[messages.Key]string{2: "bounced: 554", 3: "bounced: 5.15.255", 5: "added by a person"}},
 		{[]bus.Suppression{bounce(1, time.Now().Add(time.Second), 550, "5.1.1"), {Key: 5, By: "ann", Why: "asked", Removed: true}},
 			map[messages.Key]string{1: "bounced: 550 5.1.1", 2: "bounced: 554", 3: "bounced: 5.15.255"}},
+		{[]bus.Suppression{bounce(2, before.Add(-60*24*time.Hour), 554, "")}, // the log is read from its newest row back
+			map[messages.Key]string{1: "bounced: 550 5.1.1", 2: "bounced: 554", 3: "bounced: 5.15.255"}},
 	} {
 		if err := p.Suppress(t.Context(), step.store); err != nil {
 			t.Fatal(err)
