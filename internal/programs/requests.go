@@ -17,7 +17,7 @@ import (
 
 // Requests is the configuration that the two consumers of requests share.
 type Requests struct {
-	Concurrency int           `env:"CONCURRENCY" default:"64" help:"Calls under way at once, all operations together, at least 2. Up to a quarter more requests (at least one) may be in flight." group:"program"`
+	Concurrency int           `env:"CONCURRENCY" default:"64" help:"Calls under way at once, all operations together, at least 2. Up to a quarter more requests (at least one a lane) may be in flight." group:"program"`
 	Lanes       Lanes         `env:"LANES" placeholder:"default=4,bulk=1" help:"Lanes of requests and their weights: where requests of several wait, calls are made in this proportion. Declare them with errand provision --lanes, too; others that it has declared have weight 1. Default: one lane." group:"program"`
 	GiveUpAfter time.Duration `env:"GIVE_UP_AFTER" default:"24h" help:"How long after publishing a request is retried, unless it has its own give_up_at; at most 7 days, and a day less than events are kept." group:"program"`
 }
@@ -44,10 +44,10 @@ func (q *Requests) caller(ctx context.Context, c *Common, limit *throttle.Limit)
 }
 
 // settings are what the consumers of a program share. In addition to the requests that may be calling,
-// a quarter more may be reading or storing events, and at least one: an idle queue keeps a place.
+// a quarter more may be reading or storing events, and at least one for each other queue: an idle one keeps a place.
 func (q *Requests) settings(r *runtime, store bus.EventStore) consumer.Settings {
 	return consumer.Settings{Log: countingLog{r.tracer.Log(store), r.metrics.requests}, Dead: r.publisher,
-		Later: r.publisher, InFlight: admission.NewSlots(q.Concurrency+max(q.Concurrency/4, 1), q.Lanes...), GiveUpAfter: q.GiveUpAfter,
+		Later: r.publisher, InFlight: admission.NewSlots(q.Concurrency+max(q.Concurrency/4, len(q.Lanes), 1), q.Lanes...), GiveUpAfter: q.GiveUpAfter,
 		Kept: r.kept, Newer: r.newer.Load, Logger: r.log,
 		Observer: consumer.Observer{Settled: r.metrics.requests.settled, Panicked: r.metrics.requests.panicked, Tracer: r.tracer}}
 }

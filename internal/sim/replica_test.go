@@ -123,7 +123,7 @@ func (r *replica) program(soft context.Context, n *node) program {
 		p.options = append(p.options, clients.WaitToRead(limit.Wait))
 	}
 	p.settings = consumer.Settings{Log: p.log, Dead: letters{n, w.letters}, Later: schedules{n},
-		InFlight:    admission.NewSlots(w.Concurrency+max(w.Concurrency/4, 1), w.lanes()...),
+		InFlight:    admission.NewSlots(w.Concurrency+max(w.Concurrency/4, len(w.lanes()), 1), w.lanes()...),
 		GiveUpAfter: time.Duration(w.GiveUp), Kept: w.keeps, Newer: func() bool { return w.is(newerProgram, 0) }, Logger: logger,
 		Observer: consumer.Observer{Settled: func(consumer.Outcome) {}, Panicked: func(op messages.Operation) { w.fail("%s panics", op) }}}
 	return p

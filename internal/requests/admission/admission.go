@@ -155,15 +155,15 @@ func (s Slots) try() bool {
 	return true
 }
 
-// may reports whether a lane may take a slot: one stays free for each other lane that has none.
+// may reports whether a lane may take a slot: its first, or one that leaves one for each lane that has none.
 func (s *slots) may(l *lane) bool {
 	kept := 0
 	for i := range s.lanes {
-		if other := &s.lanes[i]; other != l && other.taken == 0 {
+		if s.lanes[i].taken == 0 {
 			kept++
 		}
 	}
-	return s.whole > s.taken && (s.queue || s.whole-s.taken > min(kept, s.whole-1))
+	return s.whole > s.taken && (s.queue || l.taken == 0 || s.whole-s.taken > kept)
 }
 
 // serve counts that a lane got a slot. One that wanted none for a while has saved up nothing.

@@ -76,3 +76,11 @@ func TestWhoNoLongerWaitsIsNotServed(t *testing.T) {
 		t.Error("it was given to somebody who is gone")
 	}
 }
+
+// Where there are fewer slots than lanes, each lane's first waits for nobody as long as one is free.
+func TestEachLaneHasItsFirstSlot(t *testing.T) {
+	s := NewSlots(2, Lane{"default", 1}, Lane{"a", 1}, Lane{"b", 1}, Lane{"c", 1})
+	if !s.Try() || s.Try() || !s.In("a").Try() || s.In("b").Try() {
+		t.Errorf("%d are taken, want one each by two lanes", s.Taken())
+	}
+}
