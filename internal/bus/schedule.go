@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
 
 	"errand/internal/retry"
 	"errand/pkg/messages"
@@ -59,9 +59,25 @@ func ScheduledFilter(op messages.Operation, id string) string {
 // contents is how much of a fingerprint tells the contents of one id apart.
 const contents = 16
 
-// Schedule keeps a request until its time. The same again changes nothing.
+// ErrTooLarge means that a request with what is noted beside it would not fit into its queue again.
+var ErrTooLarge = errors.New("nats: the request is too large to be scheduled")
+
+// Schedule keeps a request until its time, without its own headers if there is no room. The same again changes nothing.
+// Errors: ErrTooLarge, or Publish's.
 func (p *Publisher) Schedule(ctx context.Context, r *Request, s Schedule) error {
-	if _, err := p.Publish(ctx, s.Message(r)); err != nil {
+	fits := func(m *nats.Msg) bool {
+		return int64(Due(m.Subject, m.Header, m.Data).Size()) <= p.nc.MaxPayload()-room
+	}
+	m := s.Message(r)
+	if !fits(m) {
+		for name := range OwnHeaders(r.Header) {
+			delete(m.Header, name)
+		}
+	}
+	if !fits(m) {
+		return ErrTooLarge
+	}
+	if _, err := p.Publish(ctx, m); err != nil {
 		return fmt.Errorf("bus: schedule %s: %w", s.ID, err)
 	}
 	return nil
@@ -119,14 +135,16 @@ func (s Schedules) Run(ctx, _ context.Context) error {
 	defer s.Queue.Close()
 	said := ""
 	for ctx.Err() == nil {
-		var moving sync.WaitGroup
-		move := func(r *Request) { moving.Go(func() { s.move(ctx, r) }) }
+		var moving errgroup.Group
+		move := func(r *Request) { moving.Go(func() error { return s.move(ctx, r) }) }
 		r, err := s.Queue.Next(ctx, 0)
 		if r != nil {
 			move(r)
 			err = s.Queue.Some(ctx, s.Queue.Max(), move)
 		}
-		moving.Wait()
+		if failed := moving.Wait(); failed != nil {
+			err = failed
+		}
 		switch {
 		case err == nil, errors.Is(err, ErrNoMessage):
 			said = ""
@@ -140,10 +158,16 @@ func (s Schedules) Run(ctx, _ context.Context) error {
 	return nil
 }
 
-func (s Schedules) move(ctx context.Context, r *Request) {
-	if _, err := s.Publisher.Publish(ctx, Due(r.Subject, r.Header, r.Data)); err != nil {
-		_ = r.NakWithDelay(retry.Fault.Wait(int(min(r.Delivered, 100))))
-		return
+func (s Schedules) move(ctx context.Context, r *Request) error {
+	due := Due(r.Subject, r.Header, r.Data)
+	_, err := s.Publisher.Publish(ctx, due)
+	if errors.Is(err, nats.ErrNoResponders) { // its lane may be gone
+		due.Subject = scheduledOperation(r.Subject).Requested()
+		_, err = s.Publisher.Publish(ctx, due)
 	}
-	_ = r.Ack()
+	if err != nil {
+		_ = r.NakWithDelay(retry.Fault.Wait(int(min(r.Delivered, 100))))
+		return err
+	}
+	return r.Ack()
 }

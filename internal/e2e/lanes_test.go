@@ -4,13 +4,16 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"errand/internal/bus"
 	"errand/internal/programs"
 	"errand/internal/sandbox/devkit/devtest"
 	"errand/pkg/messages"
@@ -125,5 +128,83 @@ func TestARequestStaysInItsLane(t *testing.T) {
 		equal(t, "calls of m2", len(b.writes("m2")), 1)
 		b.run(b.mails(), time.Minute, b.published("mail.send.accepted.m3", 1))
 		b.wantOne("mail.send.accepted.m3")
+	})
+}
+
+// Queues that have nothing keep no other from its requests, though there are more lanes than calls at once.
+func TestIdleLanesKeepNoPlaceFromOthers(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		subjects := []string{"mail.send.requested"}
+		for _, lane := range []string{"a", "b", "c", "d"} {
+			b.declare(lane)
+			subjects = append(subjects, "mail.send.requested.lane."+lane)
+		}
+		p := b.mails()
+		p.Concurrency = 2
+		defer b.running(p)()
+		for i, subject := range subjects {
+			time.Sleep(10 * time.Second)
+			b.publish("mail.account.requested", map[string]any{"request_id": fmt.Sprint("a", i)})
+			b.publish(subject, message(fmt.Sprint("m", i), 1))
+			time.Sleep(10 * time.Second)
+			b.wantOne(fmt.Sprint("mail.send.accepted.m", i))
+			b.wantOne(fmt.Sprint("mail.account.reported.a", i))
+		}
+	})
+}
+
+// A request in a lane that is gone, which may be a restored stream's, runs in the default one.
+func TestARequestOutlivesItsLane(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		const bulk = "mail.send.requested.lane.bulk"
+		b.declare("bulk")
+		b.script = func(x exchange) reply {
+			if x.id == "m1" && len(b.writes("m1")) < 1 {
+				return reply{status: http.StatusBadRequest}
+			}
+			return reply{}
+		}
+		defer b.running(b.mails())()
+		b.publish(bulk, message("m1", 1))
+		b.publish(bulk, message("m2", 1, "not_before", time.Now().Add(time.Minute).UTC().Format(time.RFC3339)))
+		time.Sleep(10 * time.Second)
+		b.wantOne("mail.send.failed.m1")
+		s, err := b.js.Stream(t.Context(), bus.MailRequests)
+		must(t, err)
+		config := s.CachedInfo().Config
+		config.Subjects = slices.DeleteFunc(config.Subjects, func(subject string) bool { return subject == bulk })
+		must(t, b.js.DeleteConsumer(t.Context(), bus.MailRequests, bus.SendQueue.In("bulk").Name))
+		_, err = b.js.UpdateStream(t.Context(), config)
+		must(t, err)
+		b.redrive("m1")
+		time.Sleep(2 * time.Minute)
+		b.wantOne("mail.send.accepted.m1")
+		b.wantOne("mail.send.accepted.m2")
+	})
+}
+
+// A request as large as its queue takes begins at its time, though what is noted beside a scheduled one has no room there.
+func TestTheLargestRequestsBeginAtTheirTime(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		s, err := b.js.Stream(t.Context(), bus.MailRequests)
+		must(t, err)
+		largest := int(s.CachedInfo().Config.MaxMsgSize)
+		at := time.Now().Add(time.Minute)
+		for id, header := range map[string]int{"header": 500, "body": 0} {
+			m := &nats.Msg{Subject: "mail.send.requested", Header: nats.Header{nats.MsgIdHdr: {id}, "Own": {strings.Repeat("x", header)}}}
+			body := message(id, 1, "not_before", at.UTC().Format(time.RFC3339))
+			body["content"] = ""
+			body["content"] = strings.Repeat("x", largest-m.Size()+len(m.Subject)-len(encode(t, body)))
+			m.Data = encode(t, body)
+			_, err = b.js.PublishMsg(t.Context(), m)
+			must(t, err)
+		}
+		defer b.running(b.mails())()
+		time.Sleep(2 * time.Minute)
+		for _, id := range []string{"header", "body"} {
+			b.wantOne("mail.send.accepted." + id)
+			calls := b.writes(id)
+			errorIf(t, len(calls) != 1 || calls[0].at.Before(at) || calls[0].at.Sub(at) > 5*time.Second, "%s: %d calls", id, len(calls))
+		}
 	})
 }

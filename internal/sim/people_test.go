@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/bus"
 	"errand/internal/history"
@@ -174,7 +175,9 @@ func (d desk) Release(ctx context.Context, op messages.Operation, id string) err
 
 func (d desk) Discards(context.Context, time.Time) ([]act.Entry, error) { return nil, nil } // nobody discards
 
-func (d desk) MaxSize(context.Context, messages.Operation) (int, error) { return 0, nil }
+func (d desk) Stream(_ context.Context, op messages.Operation) (jetstream.StreamConfig, error) {
+	return jetstream.StreamConfig{Subjects: []string{op.Requested(), op.RequestedIn("bulk")}}, nil
+}
 
 func (d desk) Publish(ctx context.Context, m *nats.Msg) (duplicate bool, err error) {
 	if err := d.before(ctx, "publish", overNATS); err != nil {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/bus"
 	"errand/internal/failpoint"
@@ -46,8 +47,8 @@ type Queues interface {
 	Queued(ctx context.Context, op messages.Operation, since time.Time, ids map[string]bool) error
 	// Discards are the newest acts by which people left dead letters as they are, since a time.
 	Discards(ctx context.Context, since time.Time) ([]Entry, error)
-	// MaxSize is of a message in the queue; 0 means no limit.
-	MaxSize(ctx context.Context, op messages.Operation) (int, error)
+	// Stream is the configuration of the queue's.
+	Stream(ctx context.Context, op messages.Operation) (jetstream.StreamConfig, error)
 	// Release puts what is scheduled of a request into its queue, before its time.
 	Release(ctx context.Context, op messages.Operation, id string) error
 	// Publish reports whether the message is taken for a duplicate.
@@ -70,12 +71,12 @@ func (q queues) Discards(ctx context.Context, since time.Time) ([]Entry, error) 
 	return acts, err
 }
 
-func (q queues) MaxSize(ctx context.Context, op messages.Operation) (int, error) {
+func (q queues) Stream(ctx context.Context, op messages.Operation) (c jetstream.StreamConfig, err error) {
 	stream, err := q.JS.Stream(ctx, bus.QueueOf(op).Stream)
-	if err != nil {
-		return 0, err
+	if err == nil {
+		c = stream.CachedInfo().Config
 	}
-	return int(stream.CachedInfo().Config.MaxMsgSize), nil
+	return c, err
 }
 
 func (q queues) Publish(ctx context.Context, m *nats.Msg) (duplicate bool, err error) {
@@ -281,14 +282,18 @@ func reopen(ctx context.Context, log history.Log, item Item, by, why string) (ui
 	return 0, errMeanwhile
 }
 
-// message is a request's message as it is published again.
+// message is a request's message as it is published again: in its lane, if that is still there.
 func (r Requests) message(ctx context.Context, op messages.Operation, id string, of bus.Message) (*nats.Msg, error) {
 	m := &nats.Msg{Subject: op.RequestedIn(messages.ParseSubject(of.Subject).Lane), Data: of.Data, Header: bus.OwnHeaders(of.Header)}
 	m.Header[bus.HeaderRequestID] = []string{id}
-	limit, err := r.Queues.MaxSize(ctx, op)
+	stream, err := r.Queues.Stream(ctx, op)
 	if err != nil {
 		return nil, fmt.Errorf("%w: the queue cannot be asked for: %w", ErrNothingDone, err)
 	}
+	if !slices.Contains(stream.Subjects, m.Subject) {
+		m.Subject = op.Requested()
+	}
+	limit := int(stream.MaxMsgSize)
 	const more = 256 // for the headers that are still to come
 	if limit > 0 && m.Size()+more > limit {
 		m.Header = nats.Header{bus.HeaderRequestID: {id}}

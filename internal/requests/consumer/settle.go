@@ -35,9 +35,13 @@ func (c *Consumer[R]) settle(ctx context.Context, d *delivery[R]) {
 		h, end, err = c.answer(ctx, d)
 	}
 	if later, ok := errors.AsType[*history.RetryLaterError](err); ok && d.scheduled == 0 && errors.Is(err, history.ErrScheduled) {
-		if err = c.leave(ctx, d, h, later.At); err == nil {
+		stayed := c.leave(ctx, d, h, later.At)
+		if stayed == nil {
 			span.End(telemetry.Ending{Request: end.id, State: messages.Deferred, Reason: messages.ReasonScheduled})
 			return
+		}
+		if !errors.Is(stayed, bus.ErrTooLarge) { // such a one waits in its queue
+			err = stayed
 		}
 	}
 	if p, ok := errors.AsType[*attempt.PanicError](errors.Join(d.invalid, err)); ok {
