@@ -1,9 +1,9 @@
 // Package errandtest gives the tests of a service a whole errand: NATS, the programs, and a stand-in of both services that fails on
-// demand and knows what it really did. Everything runs in memory, without ports, and is gone when the test ends.
+// demand and knows what it really did. Everything runs in memory, without ports unless you ask for one, and is gone when the test ends.
 //
 //	w := errandtest.New(t)
 //	w.Mandate.CutAfterAccept()                        // the next enrollment is made, and its answer is lost
-//	receipt, err := w.Client.Publish(ctx, request)    // or your service does it, by w.Connect
+//	receipt, err := w.Client.Publish(ctx, request)    // or your service does it, by w.Connect or w.URL
 //	w.WantOutcome(receipt, messages.Uncertain)
 //	w.Mandate.WantOnce("DD001")                       // not twice
 //
@@ -45,6 +45,7 @@ type World struct {
 
 	t      testing.TB
 	nats   *devkit.NATS
+	listen func() (url string, err error)
 	nc     *nats.Conn
 	js     jetstream.JetStream
 	box    *sandbox.Sandbox
@@ -98,6 +99,7 @@ func start(t testing.TB, bubble bool, with []Option) *World {
 	w.nats, err = devkit.InProcess(t.TempDir())
 	must(err)
 	t.Cleanup(w.nats.Close)
+	w.listen = sync.OnceValues(w.nats.Listen)
 	w.nc = w.Connect()
 	w.js, err = jetstream.New(w.nc)
 	must(err)
@@ -173,6 +175,20 @@ func (w *World) Connect() *nats.Conn {
 	}
 	w.t.Cleanup(nc.Close)
 	return nc
+}
+
+// URL is where a service that connects by itself reaches NATS, without a user: a free port of 127.0.0.1, opened by the first call.
+// There are no ports in a bubble.
+func (w *World) URL() string {
+	w.t.Helper()
+	if w.bubble {
+		w.t.Fatal("errandtest: URL needs New; in a bubble use Connect")
+	}
+	url, err := w.listen()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return url
 }
 
 // patience is how long is waited for what is wanted: in a bubble until the last moment at which a request may end by itself.

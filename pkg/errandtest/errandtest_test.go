@@ -3,10 +3,14 @@ package errandtest_test
 import (
 	"errors"
 	"fmt"
+	"net"
 	"runtime"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/sandbox/devkit/inshort"
 	"errand/pkg/errand"
@@ -71,6 +75,34 @@ func TestFaultsHitTheNextCallOrStayUntilTheyAreLifted(t *testing.T) {
 	w.WantOutcome(publish(t, w, letter("bounces", "bob@example.com")), messages.Accepted)
 	if body := string(w.WantEvent("mail.delivery.bounced.bounces")); !strings.Contains(body, "550") {
 		t.Errorf("it says %s", body)
+	}
+}
+
+// A service that knows nothing but a URL is served by a port, which closes with the test.
+func TestAServiceMayConnectByItself(t *testing.T) {
+	t.Parallel()
+	var url string
+	t.Run("world", func(t *testing.T) {
+		w := errandtest.New(t)
+		url = w.URL()
+		nc, err := nats.Connect(url)
+		if err != nil || w.URL() != url {
+			t.Fatalf("%s, then %s: %v", url, w.URL(), err)
+		}
+		defer nc.Close()
+		js, err := jetstream.New(nc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		receipt, err := errand.New(js).Publish(t.Context(), letter("by-url", "ann@example.com"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.WantOutcome(receipt, messages.Accepted)
+	})
+	if conn, err := net.Dial("tcp", strings.TrimPrefix(url, "nats://")); err == nil {
+		_ = conn.Close()
+		t.Errorf("%s is open after the test", url)
 	}
 }
 

@@ -85,7 +85,16 @@ func Addresses(n int) (free []string, err error) {
 // InProcess starts a server without a port: it is reached only by Connect and with nats.InProcessServer(n). Inside a bubble
 // of testing/synctest no other kind works.
 func InProcess(dir string) (*NATS, error) {
-	return start(dir, server.Options{DontListen: true}, "")
+	return start(dir, server.Options{DontListen: true, Host: "127.0.0.1", Port: server.RANDOM_PORT}, "")
+}
+
+// Listen gives a server of InProcess a free loopback port, until it stops.
+func (n *NATS) Listen() (url string, err error) {
+	n.Server.AcceptLoop(make(chan struct{}))
+	if why := n.log.takeFatal(); why != "" {
+		return "", fmt.Errorf("devkit: %s", why)
+	}
+	return n.Server.ClientURL(), nil
 }
 
 func start(dir string, opts server.Options, config string) (*NATS, error) {
