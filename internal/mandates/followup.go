@@ -15,7 +15,7 @@ import (
 	"errand/pkg/clients"
 )
 
-// FollowUp looks the events of one kind up again as they age. Every exported field but Back, Held and Late is required.
+// FollowUp looks the events of one kind up again as they age. Every exported field but Back, Idle, Held and Late is required.
 type FollowUp struct {
 	What   string // is looked up, for the log: "an uncertain enrollment"
 	Ages   []time.Duration
@@ -28,6 +28,8 @@ type FollowUp struct {
 	Look func(ctx context.Context, o history.Pending, before, age time.Duration) (looked bool, err error)
 	// Back limits how old events are that are looked up after a start; 0 means no limit.
 	Back time.Duration
+	// Idle is the shortest pause before more events are asked for; 0 means retry.LookAgain.
+	Idle time.Duration
 	// Held reports whether the service must not be asked now; nil means that it always may be.
 	Held func() bool
 	// Late, if set, is called with how late each look was that asked the service.
@@ -123,7 +125,7 @@ func (f *FollowUp) step(ctx context.Context, q *queue) (time.Duration, error) {
 			if open.Sequence > 0 { // what lies before need not be read again
 				q.from = open.Sequence + 1
 			}
-			q.due = now.Add(max(q.age, retry.LookAgain)) // an event that comes now is not due earlier
+			q.due = now.Add(max(q.age, cmp.Or(f.Idle, retry.LookAgain))) // an event that comes now is not due earlier
 			return 0, nil
 		}
 		if q.from == 0 || open.At.After(q.since) {

@@ -46,7 +46,7 @@ func (r *runtime) check(ctx context.Context, queues []bus.Queue, streams ...stri
 	fault.Store(new(string))
 	r.ready.add(func() string { return *fault.Load() })
 	r.background(ctx, func(ctx context.Context) {
-		for retry.Pause(ctx, retry.NATSCheck) {
+		for retry.Pause(ctx, r.every) {
 			before, now := *fault.Load(), r.problem(ctx, queues, streams)
 			fault.Store(&now)
 			switch {

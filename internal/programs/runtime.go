@@ -1,6 +1,7 @@
 package programs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,6 +37,7 @@ type runtime struct {
 
 // natsCheck is what checks of NATS find and go by.
 type natsCheck struct {
+	every    time.Duration
 	rights   rights
 	onDemand bool         // the program works only when it is called, which nobody does while it is not ready
 	keptFor  atomic.Int64 // how long events are kept, a time.Duration; 0 for ever
@@ -94,7 +96,7 @@ func (c *Common) start(ctx context.Context, name, upstream string, queues []bus.
 // open logs what starts, starts the admin server and connects; it does not wait for NATS.
 func (b *Base) open(name, upstream string) (*runtime, error) {
 	r := &runtime{name: name, started: time.Now(), log: b.logger().With().Str("program", name).Logger(), metrics: newMetrics(),
-		natsCheck: natsCheck{onDemand: name == bus.CallbackReceiver}}
+		natsCheck: natsCheck{onDemand: name == bus.CallbackReceiver, every: cmp.Or(b.IdleEvery, retry.NATSCheck)}}
 	r.logStart(b.NATS.Servers(), upstream)
 	for _, doubt := range b.doubts {
 		r.log.Warn().Str("variable", doubt.variable).Str("meant", doubt.meant).

@@ -69,7 +69,7 @@ func (p *TransactionPoller) Run(ctx context.Context) error {
 		Leading: r.ready.leads,
 		Settings: sweep.Settings{Name: "mandate service (transactions)", Interval: p.Interval, Limit: perPage, Overlap: overlap,
 			RoundEvery: p.FullInterval, Recent: recent, Pace: p.Rate}}
-	lookUps := &transactions.LookUps{List: list, Upstream: api, Policy: p.policy(), Open: events.Open, Logger: r.log,
+	lookUps := &transactions.LookUps{List: list, Upstream: api, Policy: p.policy(), Idle: p.IdleEvery, Open: events.Open, Logger: r.log,
 		Publish: s.Publish, Leads: s.Leads, ReadLately: s.ReadLately, LookedUp: r.metrics.transactions.lookedUp}
 	r.ready.addList(s.Fault, s.Upstream)
 	return r.work(ctx, p.ShutdownGrace, r.poll(s.Run),

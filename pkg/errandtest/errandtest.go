@@ -147,6 +147,7 @@ func (w *World) programs(transport http.RoundTripper) map[string]programs.Progra
 		UpstreamTimeout: 2 * time.Second, RetryFirst: 20 * time.Millisecond, RetryMax: 500 * time.Millisecond, RetryTries: 3}
 	settle, poll, list := time.Second, 300*time.Millisecond, time.Second
 	if w.bubble {
+		common.IdleEvery = 10 * time.Minute // else an idle day takes a minute
 		common.UpstreamTimeout, common.RetryFirst, common.RetryMax, common.RetryTries = 30*time.Second, 200*time.Millisecond, 10*time.Second, 5
 		settle, poll, list = time.Minute, time.Minute, time.Minute
 	}

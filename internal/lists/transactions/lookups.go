@@ -25,6 +25,7 @@ type LookUps struct {
 	List     *List
 	Upstream *mandate.Client
 	Policy   retry.Policy
+	Idle     time.Duration // see mandates.FollowUp
 	// Open returns the first event in a state: see mandates.FollowUp.
 	Open func(ctx context.Context, op messages.Operation, state messages.State, from uint64, since time.Time) (history.Pending, error)
 	// Publish has records published: the sweeper's Publish. After an error they are looked up again.
@@ -62,7 +63,7 @@ func (l *LookUps) Run(ctx context.Context) {
 
 func (l *LookUps) looks(what string, by messages.TransactionBy, op messages.Operation, state messages.State,
 	look func(ctx context.Context, o history.Pending, before, age time.Duration) (bool, error)) *mandates.FollowUp {
-	return &mandates.FollowUp{What: what, Policy: l.Policy, Logger: l.Logger,
+	return &mandates.FollowUp{What: what, Policy: l.Policy, Idle: l.Idle, Logger: l.Logger,
 		Next: func(ctx context.Context, from uint64, since time.Time) (history.Pending, error) {
 			return l.Open(ctx, op, state, from, since)
 		},
