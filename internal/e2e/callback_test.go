@@ -16,14 +16,13 @@ import (
 
 	"errand/internal/bus"
 	"errand/internal/callback"
-	"errand/internal/sandbox"
 	"errand/pkg/clients"
 )
 
 // Each call has the return_url that is configured when it is made; what the sender named stays. No event has its token.
 func TestACallHasTheReturnURLOfItsTime(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
-		b.fault(often(1, sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 503, Headers: map[string]string{"Retry-After": "60"}}))
+		b.fault(often(1, asking("enroll", 503, "60")))
 		b.publish("mandate.enroll.requested", enrollment("r1"))
 		configured := b.mandates()
 		configured.CallbackURL, configured.CallbackSecret = "https://callbacks.example.com/a/", strings.Repeat("secret-a", 4)

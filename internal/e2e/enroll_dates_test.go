@@ -7,28 +7,10 @@ import (
 	"errand/internal/sandbox"
 )
 
-// The service's own default, an hour after it makes the link, is right whenever the call
-// is made: the programs neither send nor report a date.
-func TestAnOmittedLinkExpiryIsLeftToTheService(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bubble) {
-		b.publish("mandate.enroll.requested", enrollment("r1"))
-		b.run(b.mandates(), time.Minute, b.ended("mandate.enroll", "r1"))
-		b.wantEnd("mandate.enroll", "succeeded", "r1")
-		for _, call := range b.of("enroll") {
-			at, given := call.body["link_expired_at"]
-			errorIf(t, given, "the call names link_expired_at %v", at)
-		}
-		for _, e := range b.events("mandate.enroll.started.r1") {
-			errorIf(t, e.Body["link_expired_at"] != nil, "started names link_expired_at: %s", e.Raw)
-		}
-	})
-}
-
 // An omitted effective_date is the day after the call, not after the request, and the
-// started event that announces the call names it; a given one is sent as it is.
+// started event that announces the call names it; a given one is sent as it is. An omitted link_expired_at is left to the service,
+// whose default, an hour after it makes the link, is right whenever the call is made.
 func TestTheEffectiveDateIsTheDayAfterItsCall(t *testing.T) {
-	full(t)
-	busy := sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 503}
 	for _, c := range []struct {
 		name  string
 		more  []string
@@ -36,15 +18,18 @@ func TestTheEffectiveDateIsTheDayAfterItsCall(t *testing.T) {
 		begin time.Time     // of the request
 		down  time.Duration // nobody runs after the first deferral
 	}{
-		{name: "after an outage of two days", fault: often(5, busy), begin: epoch, down: 50 * time.Hour},
+		{name: "after an outage of two days", fault: often(5, enrollBusy), begin: epoch, down: 50 * time.Hour},
 		{name: "over midnight in one delivery", begin: epoch.Add(15*time.Hour + 59*time.Minute + 55*time.Second),
-			fault: sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 503, Times: 2, Headers: map[string]string{"Retry-After": "8"}}},
+			fault: often(2, asking("enroll", 503, "8"))},
 		{name: "over midnight after a call of unknown fate", begin: epoch.Add(15*time.Hour + 59*time.Minute + 59*time.Second),
 			fault: sandbox.Fault{Operation: "enroll", Kind: sandbox.Cut, Times: 2}},
-		{name: "given, after an outage of two days", more: []string{"effective_date", "2000-01-03"}, fault: often(5, busy), begin: epoch,
+		{name: "given, after an outage of two days", more: []string{"effective_date", "2000-01-03"}, fault: often(5, enrollBusy), begin: epoch,
 			down: 50 * time.Hour},
 	} {
 		runInBubble(t, c.name, func(t *testing.T, b *bubble) {
+			if c.down > 0 {
+				full(t)
+			}
 			time.Sleep(time.Until(c.begin))
 			b.list()
 			b.fault(c.fault)
@@ -57,6 +42,8 @@ func TestTheEffectiveDateIsTheDayAfterItsCall(t *testing.T) {
 					want = c.more[1]
 				}
 				got := call.body["effective_date"]
+				expiry, named := call.body["link_expired_at"]
+				errorIf(t, named, "the call names link_expired_at %v, which is left to the service", expiry)
 				errorIf(t, got != want, "a call at %s names effective_date %v, want %s", call.at.In(zone).Format(time.DateTime), got, want)
 				started := b.events("mandate.enroll.started.r1")
 				if last := started[len(started)-1]; len(c.more) == 0 && last.Body["effective_date"] != want {
@@ -79,9 +66,6 @@ func TestTheEffectiveDateIsTheDayAfterItsCall(t *testing.T) {
 // A given link_expired_at that has passed makes the enrollment useless: no call is made
 // with it, and the request ends. It is not failed if an earlier call may have been made.
 func TestNoCallIsMadeWithALinkThatHasExpired(t *testing.T) {
-	busy := sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 503}
-	asked := busy
-	asked.Headers = map[string]string{"Retry-After": "8"}
 	cut := sandbox.Fault{Operation: "enroll", Kind: sandbox.Cut, Times: 1}
 	for _, c := range []struct {
 		name    string
@@ -92,9 +76,9 @@ func TestNoCallIsMadeWithALinkThatHasExpired(t *testing.T) {
 		state   string
 	}{
 		{"before the first call", 30 * time.Minute, nil, time.Hour, 0, "failed"},
-		{"while it is deferred", 30 * time.Minute, []sandbox.Fault{busy}, 0, time.Hour, "failed"},
-		{"within a delivery", 5 * time.Second, []sandbox.Fault{asked}, 0, 6 * time.Second, "failed"},
-		{"after a call of unknown fate", 30 * time.Minute, []sandbox.Fault{cut, busy}, 0, time.Hour, "uncertain"},
+		{"while it is deferred", 30 * time.Minute, []sandbox.Fault{enrollBusy}, 0, time.Hour, "failed"},
+		{"within a delivery", 5 * time.Second, []sandbox.Fault{asking("enroll", 503, "8")}, 0, 6 * time.Second, "failed"},
+		{"after a call of unknown fate", 30 * time.Minute, []sandbox.Fault{cut, enrollBusy}, 0, time.Hour, "uncertain"},
 	} {
 		runInBubble(t, c.name, func(t *testing.T, b *bubble) {
 			b.list()
@@ -119,23 +103,4 @@ func TestNoCallIsMadeWithALinkThatHasExpired(t *testing.T) {
 			equal(t, "enrollments", b.box.Enrolled("order-r1"), 0)
 		})
 	}
-}
-
-// What is asked for beyond fifteen minutes is too long: requests would be given up for one answer.
-func TestRetryAfterIsKept(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bubble) {
-		b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 429, Times: 1, Headers: map[string]string{"Retry-After": "7"}})
-		b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 503, Times: 1,
-			Headers: map[string]string{"Retry-After": "3600"}})
-		b.publish("mandate.enroll.requested", enrollment("r1"))
-		b.run(b.mandates(), 2*time.Hour, b.published("mandate.enroll.succeeded.r1", 1))
-		var at []time.Duration
-		for _, x := range b.exchanges(nil) {
-			at = append(at, x.at.Sub(epoch))
-		}
-		fatalIf(t, len(at) != 3 || at[1]-at[0] < 7*time.Second || at[1]-at[0] > 8*time.Second || at[2]-at[1] < 15*time.Minute ||
-			at[2]-at[1] > 15*time.Minute+5*time.Second, "calls at %v, want 7 s and then 15 minutes apart\n%s", at, b.logs)
-		d := b.wantOne("mandate.enroll.deferred.r1")
-		errorIf(t, d.reason() != "busy" || d.Body["http_status"] != 503.0 || d.Body["not_before"] == nil, "deferred: %s", d.Raw)
-	})
 }

@@ -92,10 +92,10 @@ func TestNoCallIsMadeAfterGiveUpAt(t *testing.T) {
 		{"an enrollment", "mandate.enroll", func(at string) any { return enrollment("x", "give_up_at", at) }, "failed", 30, enrollBusy,
 			6 * time.Second},
 		{"an enrollment that is asked to wait", "mandate.enroll", func(at string) any { return enrollment("x", "give_up_at", at) }, "failed", 5,
-			sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 429, Headers: map[string]string{"Retry-After": "8"}}, 5 * time.Second},
+			asking("enroll", 429, "8"), 5 * time.Second},
 		{"a message", "mail.send", func(at string) any { return message("x", 2, "give_up_at", at) }, "failed", 30, sendBusy, 6 * time.Second},
 		{"a message that is asked to wait", "mail.send", func(at string) any { return message("x", 2, "give_up_at", at) }, "failed", 5,
-			sandbox.Fault{Operation: "send", Kind: sandbox.Status, Status: 429, Headers: map[string]string{"Retry-After": "8"}}, 5 * time.Second},
+			asking("send", 429, "8"), 5 * time.Second},
 		{"one of three batches", "mail.send", func(at string) any { return message("x", 5, "give_up_at", at) }, "partial", 30,
 			sandbox.Fault{Operation: "send", Kind: sandbox.Status, Status: 503, Match: "x-2@"}, 6 * time.Second},
 	} {

@@ -149,6 +149,11 @@ func often(n int, f sandbox.Fault) sandbox.Fault {
 	return f
 }
 
+// asking is an answer that asks for patience.
+func asking(operation string, status int, seconds string) sandbox.Fault {
+	return sandbox.Fault{Operation: operation, Kind: sandbox.Status, Status: status, Headers: map[string]string{"Retry-After": seconds}}
+}
+
 // unknownFates are the ways in which a call's fate is not known: whether the work was done, and what the caller sees.
 var unknownFates = []struct{ name, kind string }{
 	{"done_and_cut", sandbox.AcceptCut}, {"cut", sandbox.Cut}, {"status_500", sandbox.Status},

@@ -32,6 +32,8 @@ func enrollScenarios() []scenario {
 			lasts: time.Hour},
 		{name: "enroll.held_once", requests: one(), faults: []sandbox.Fault{often(1, sandbox.Fault{Operation: "enroll", Kind: sandbox.Status,
 			Status: 401})}, until: succeeded},
+		{name: "enroll.asked_to_wait", requests: one(), until: succeeded, lasts: time.Hour, faults: []sandbox.Fault{
+			often(1, asking("enroll", 429, "7")), often(1, asking("enroll", 503, "3600"))}}, // at most a quarter of an hour
 		{name: "enroll.invalid_request", requests: []any{bad}, until: failed},
 		{name: "enroll.repeated", requests: []any{enrollment("r1"), enrollment("r1")}, lasts: time.Minute},
 		{name: "enroll.unknown.cut_beyond_tries", before: listed, requests: again(), faults: []sandbox.Fault{often(7, cut)}, until: succeeded,
@@ -46,6 +48,8 @@ func enrollScenarios() []scenario {
 			faults: []sandbox.Fault{often(1, cut), enrollBusy}, until: uncertain, lasts: time.Hour},
 		{name: "enroll.unknown.then_refused", before: listed, requests: again(), faults: []sandbox.Fault{often(1, cut), enrollRefused},
 			lasts: 2 * time.Minute},
+		{name: "enroll.unknown.then_held", before: listed, requests: again(), until: succeeded,
+			faults: []sandbox.Fault{often(1, cut), often(3, sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 402})}},
 		{name: "enroll.unknown.list_out_of_order", before: listed, requests: again(), until: succeeded,
 			faults: []sandbox.Fault{often(1, cut), often(7, sandbox.Fault{Operation: "transactions", Kind: sandbox.Status, Status: 500})}},
 		{name: "enroll.interrupted", requests: again(), until: succeeded, before: func(b *bubble) {
@@ -102,6 +106,7 @@ func mailScenarios() []scenario {
 		{name: "mail.batches.refused", requests: one(5), batch: 2, faults: []sandbox.Fault{sendRefused}, until: failed},
 		{name: "mail.batches.one_refused", requests: one(5), batch: 2, faults: []sandbox.Fault{about(2, sendRefused)}, until: partial},
 		{name: "mail.busy_once", requests: one(3), faults: []sandbox.Fault{often(1, sendBusy)}, until: accepted},
+		{name: "mail.asked_to_wait", requests: one(3), faults: []sandbox.Fault{often(1, asking("send", 503, "8"))}, until: accepted},
 		{name: "mail.busy_beyond_tries", requests: one(3), faults: []sandbox.Fault{often(12, sendBusy)}, until: accepted},
 		{name: "mail.batches.busy_beyond_tries", requests: one(5), batch: 2, faults: []sandbox.Fault{often(7, about(2, sendBusy))},
 			until: accepted},
@@ -126,6 +131,12 @@ func mailScenarios() []scenario {
 			faults: []sandbox.Fault{often(1, cut), sendBusy}},
 		{name: "mail.unknown.then_refused.resend", requests: one(3, "on_unknown", "resend"), lasts: time.Minute,
 			faults: []sandbox.Fault{often(1, cut), sendRefused}},
+		{name: "mail.unknown.then_busy_then_refused.resend", requests: one(3, "on_unknown", "resend"), until: uncertain,
+			faults: []sandbox.Fault{often(1, cut), often(7, sendBusy), sendRefused}},
+		{name: "mail.batches.unknown.then_busy_then_refused.resend", requests: one(5, "on_unknown", "resend"), batch: 2, until: uncertain,
+			faults: []sandbox.Fault{often(1, about(2, cut)), often(7, about(2, sendBusy)), about(2, sendRefused)}},
+		{name: "mail.batches.unknown.then_busy_until_given_up.resend", requests: one(5, "on_unknown", "resend", "give_up_at", giveUp), batch: 2,
+			until: uncertain, lasts: time.Hour, faults: []sandbox.Fault{often(1, about(2, cut)), about(2, sendBusy)}},
 		{name: "mail.batches.unknown.then_refused.resend", requests: one(5, "on_unknown", "resend"), batch: 2, until: uncertain,
 			faults: []sandbox.Fault{often(1, about(2, cut)), about(2, sendRefused)}},
 	}

@@ -35,16 +35,12 @@ func TestOutageHoldsTheProgramUntilItIsOver(t *testing.T) {
 		says    string
 	}{
 		{"mandates, 401", &outage{status: 401}, time.Hour, enrollOp, 8, "mandate service (enroll) answers 401: credentials, account or quota"},
-		{"mandates, 402", &outage{status: 402}, time.Hour, enrollOp, 8, "mandate service (enroll) answers 402"},
-		{"mandates, 403", &outage{status: 403}, time.Hour, enrollOp, 8, "mandate service (enroll) answers 403"},
 		{"mandates, 404", &outage{status: 404}, time.Hour, enrollOp, 8, "mandate service (enroll) answers 404"},
 		{"mandates, 503", &outage{status: 503}, 6 * time.Hour, enrollOp, 8, "mandate service (enroll) answers 503: overloaded or out of order"},
 		{"mandates, connection refused", &outage{refuses: true}, time.Hour, enrollOp, 8, "mandate service (enroll) cannot be reached"},
 		{"mail, 401, two workers", &outage{status: 401}, time.Hour, sendOp, 2, "email service (send) answers 401"},
 		{"mail, 503, two workers", &outage{status: 503}, time.Hour, sendOp, 2, "email service (send) answers 503"},
 		{"mail, 401", &outage{status: 401}, time.Hour, sendOp, 8, "email service (send) answers 401: credentials, account or quota"},
-		{"mail, 402", &outage{status: 402}, time.Hour, sendOp, 8, "email service (send) answers 402"},
-		{"mail, 403", &outage{status: 403}, time.Hour, sendOp, 8, "email service (send) answers 403"},
 		{"mail, 405", &outage{status: 405}, time.Hour, sendOp, 8, "email service (send) answers 405"},
 		{"mail, suspended", &outage{status: 403, envelope: suspended}, time.Hour, sendOp, 8, "email service (send) answers 403"},
 		{"mail, 503", &outage{status: 503}, 6 * time.Hour, sendOp, 8, "email service (send) answers 503: overloaded or out of order"},

@@ -104,32 +104,3 @@ func TestTheSendingLogResolvesAnUncertainMessage(t *testing.T) {
 		}
 	})
 }
-
-// Of recipients that were accepted and never got a row, after three days the summary is final as it is. Pollers
-// run around those hours only: hours of one cost seconds, since it asks so often.
-func TestTheSummaryOfRecipientsWithoutARowEnds(t *testing.T) {
-	full(t)
-	inBubble(t, func(t *testing.T, b *bubble) {
-		b.set(func(s *sandbox.Settings) { s.LogSpread = sandbox.Duration(1000 * time.Hour) })
-		b.send(message("slow", 3), messages.Accepted)
-		sent := time.Now()
-		between := func(from, to time.Duration) {
-			time.Sleep(time.Until(sent.Add(from)))
-			p := b.poller()
-			p.Interval = time.Minute
-			b.run(p, to-from, nil)
-		}
-		between(0, 10*time.Minute)
-		want := []string{"3 of 3: 1 delivered, 0 deferred, 0 bounced, 0 unknown, 2 queued, final false"}
-		between(71*time.Hour+30*time.Minute, 71*time.Hour+55*time.Minute)
-		if diff := cmp.Diff(want, b.summaries("slow")); diff != "" {
-			t.Errorf("summaries before the end (-want +got):\n%s", diff)
-		}
-		want = append(want, "3 of 3: 1 delivered, 0 deferred, 0 bounced, 0 unknown, 2 queued, final true")
-		for _, from := range []time.Duration{71*time.Hour + 56*time.Minute, 72*time.Hour + 11*time.Minute} {
-			between(from, from+14*time.Minute) // by the one that was there when it was time, and not again by the next
-			diff := cmp.Diff(want, b.summaries("slow"))
-			errorIf(t, diff != "", "summaries (-want +got):\n%s", diff)
-		}
-	})
-}

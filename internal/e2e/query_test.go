@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"fmt"
 	"net/http"
 	"strconv"
 	"sync"
@@ -111,30 +110,6 @@ func TestAListingAskedForTwiceIsReadOnce(t *testing.T) {
 			wantListed(t, b.events("mandate.transactions.*.list"), pages, pages*perPage)
 			b.wantPagesOnce(pages, pages/2)
 			errorIf(t, took > 10*time.Minute, "it took %v", took)
-			b.queueEmpty("MANDATE_REQUESTS")
-		})
-	}
-}
-
-// The program is stopped twice in the middle of a listing; it goes on with the page
-// after the last one that was published, also when not all pages are wanted.
-func TestAListingGoesOnAfterAStop(t *testing.T) {
-	const pages = 30
-	for _, wanted := range []int{pages, 20} {
-		runInBubble(t, fmt.Sprint(wanted, " pages"), func(t *testing.T, b *bubble) {
-			b.enrollDirectly(pages * perPage)
-			b.latency(10 * time.Second)
-			body := map[string]any{"request_id": "list"}
-			if wanted < pages {
-				body["max_pages"] = wanted
-			}
-			b.publish("mandate.transactions.requested", body)
-			for range 2 {
-				b.run(b.program(enrollOp, 8), 55*time.Second, nil)
-			}
-			b.run(b.program(enrollOp, 8), time.Hour, b.published("mandate.transactions.listed.list", 1))
-			wantListed(t, b.events("mandate.transactions.*.list"), wanted, wanted*perPage)
-			b.wantPagesOnce(wanted, 2) // what was read when it stopped
 			b.queueEmpty("MANDATE_REQUESTS")
 		})
 	}

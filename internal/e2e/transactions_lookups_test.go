@@ -83,50 +83,42 @@ func TestAnOpenEnrollmentIsLookedUpUntilItIsDecided(t *testing.T) {
 	}
 }
 
-// A service that calls before it lists what it calls of has the request looked up again.
-func TestACallbackThatComesBeforeTheListShowsItIsNotWasted(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bubble) {
-		b.publish("mandate.enroll.requested", enrollment("r1"))
-		b.run(b.mandates(), time.Hour, b.ended("mandate.enroll", "r1"))
-		var called time.Time
-		b.beside.Go(func() {
-			time.Sleep(20 * time.Minute) // the next scheduled look is ten minutes later
-			called = time.Now()
-			b.calledBack("r1", fmt.Sprintf("%064d", 1))
-			time.Sleep(30 * time.Second)
-			noError(t, b.box.Decide("order-r1", sandbox.Approve))
-		})
-		b.run(b.seldom(), 25*time.Minute, nil)
-		b.beside.Wait()
-		e := b.wantOne("mandate.application.approved.r1")
-		late := e.at(t).Sub(called)
-		errorIf(t, late > 63*time.Second || e.Body["by"] != "callback", "published %v after the callback, by %v", late, e.Body["by"])
-	})
-}
-
-// A callback has its request looked up at once, and many of them a bounded number of times.
+// A callback has its request looked up at once, many of them a bounded number of times. Half an hour later the service calls
+// before it lists what it calls of: the request is looked up again.
 func TestACallbackHasItsRequestLookedUpAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
-		b.publish("mandate.enroll.requested", enrollment("r1"))
-		b.run(b.mandates(), time.Hour, b.ended("mandate.enroll", "r1"))
-		var decided time.Time
-		b.beside.Go(func() {
-			time.Sleep(time.Minute) // before the first scheduled look
-			decided = time.Now()
-			noError(t, b.box.Decide("order-r1", sandbox.Approve))
-			for i := range 64 {
-				b.calledBack("r1", fmt.Sprintf("%02d%062d", i, 0))
-				time.Sleep(500 * time.Millisecond)
-			}
-			b.calledBack("stranger", fmt.Sprintf("%064d", 0))
-		})
-		b.run(b.seldom(), 110*time.Second, nil)
-		b.beside.Wait()
-		e := b.wantOne("mandate.application.approved.r1")
-		late := e.at(t).Sub(decided)
-		errorIf(t, late > 3*time.Second || e.Body["by"] != "callback", "published %v after the callback, by %v", late, e.Body["by"])
+		for _, r := range []string{"r1", "r2"} {
+			b.publish("mandate.enroll.requested", enrollment(r))
+			b.run(b.mandates(), time.Hour, b.ended("mandate.enroll", r))
+		}
+		wantApproved := func(id string, since time.Time, within time.Duration) {
+			t.Helper()
+			e := b.wantOne("mandate.application.approved." + id)
+			late := e.at(t).Sub(since)
+			errorIf(t, late > within || e.Body["by"] != "callback", "published %v after the callback, by %v", late, e.Body["by"])
+		}
+		stop := b.running(b.seldom())
+		time.Sleep(time.Minute) // before the first scheduled look
+		decided := time.Now()
+		b.decide("order-r1", sandbox.Approve)
+		for i := range 64 {
+			b.calledBack("r1", fmt.Sprintf("%02d%062d", i, 0))
+			time.Sleep(500 * time.Millisecond)
+		}
+		b.calledBack("stranger", fmt.Sprintf("%064d", 0))
+		time.Sleep(18 * time.Second)
+		wantApproved("r1", decided, 3*time.Second)
 		n := len(b.lookUps(epoch))
 		errorIf(t, n < 3 || n > 6, "%d looks in half a minute of callbacks, want one every ten seconds, and one for the list's offset", n)
+
+		time.Sleep(18 * time.Minute) // the next scheduled look is ten minutes later
+		called := time.Now()
+		b.calledBack("r2", fmt.Sprintf("%064d", 1))
+		time.Sleep(30 * time.Second)
+		b.decide("order-r2", sandbox.Approve)
+		time.Sleep(2 * time.Minute)
+		stop()
+		wantApproved("r2", called, 63*time.Second)
 	})
 }
 

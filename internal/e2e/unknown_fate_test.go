@@ -30,8 +30,7 @@ func TestAnEnrollmentMadeLateIsNotMadeAgain(t *testing.T) {
 			b.list()
 			b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Delay, Delay: sandbox.Duration(c.made), Times: 1})
 			if c.retryAfter != "" {
-				b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 503, Times: 1,
-					Headers: map[string]string{"Retry-After": c.retryAfter}})
+				b.fault(often(1, asking("enroll", 503, c.retryAfter)))
 			}
 			b.script = func(call exchange) reply {
 				if first := b.of("enroll"); call.operation == "enroll" && len(first) > 0 && call.at.Sub(first[0].at) < c.made+time.Second {
@@ -60,39 +59,6 @@ func (b *bubble) settlingLate() *programs.MandateConsumer {
 	return p
 }
 
-// Once a call's fate was unknown, no call is made but right after a look at the list,
-// however many come and whatever was waited for between them.
-func TestTheListIsReadRightBeforeEachCallAfterOneOfUnknownFate(t *testing.T) {
-	for _, c := range []struct {
-		name string
-		then sandbox.Fault
-	}{
-		{"busy", sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 503, Times: 12}},
-		{"held", sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 402, Times: 3}},
-		{"asked to wait", sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 429, Times: 3,
-			Headers: map[string]string{"Retry-After": "7"}}},
-		{"unknown", sandbox.Fault{Operation: "enroll", Kind: sandbox.Cut, Times: 7}},
-	} {
-		runInBubble(t, c.name, func(t *testing.T, b *bubble) {
-			b.list()
-			b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Cut, Times: 1})
-			b.fault(c.then)
-			b.script = func(call exchange) reply {
-				if before := b.exchanges(nil); call.operation == "enroll" && len(before) > 0 && before[len(before)-1].operation != "transactions" {
-					t.Errorf("a call %.1f s after another one, without a look between", call.at.Sub(before[len(before)-1].at).Seconds())
-				}
-				return reply{}
-			}
-			b.publish("mandate.enroll.requested", enrollment("r1", "on_unknown", "retry"))
-			b.run(b.mandates(), 3*time.Hour, b.ended("mandate.enroll", "r1"))
-			e := b.wantEnd("mandate.enroll", "succeeded", "r1")
-			errorIf(t, e.Body["after_unknown"] != true, "after_unknown is missing: %s", e.Raw)
-			n := len(b.of("enroll"))
-			errorIf(t, n != c.then.Times+2, "%d calls, want %d: %s", n, c.then.Times+2, b.timeline())
-		})
-	}
-}
-
 // What refuses a call after one of unknown fate may be that one's own success ("already
 // taken"): it is not reported as failed, and the list still shows what became of it.
 func TestARefusalAfterACallOfUnknownFateIsUncertain(t *testing.T) {
@@ -110,7 +76,7 @@ func TestARefusalAfterACallOfUnknownFateIsUncertain(t *testing.T) {
 			b.list()
 			b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Delay, Delay: sandbox.Duration(c.made), Times: 1})
 			if c.busy > 0 {
-				b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 503, Times: c.busy})
+				b.fault(often(c.busy, enrollBusy))
 			}
 			b.fault(enrollRefused)
 			b.script = func(call exchange) reply {
@@ -138,45 +104,6 @@ func TestARefusalAfterACallOfUnknownFateIsUncertain(t *testing.T) {
 	}
 }
 
-// The recipients of a call of unknown fate may have been served, whatever the call after it is answered.
-func TestAMessageRefusedAfterACallOfUnknownFateIsUncertain(t *testing.T) {
-	for _, c := range []struct {
-		name      string
-		batch     int // recipients a batch
-		first     int // recipient of the batch that it happens to
-		busy      int // calls answered 503 in between
-		accepted  int
-		uncertain string // a batch's event
-	}{
-		{"one batch", 1000, 0, 0, 0, ""},
-		{"one batch, after a deferral", 1000, 0, 7, 0, ""},
-		{"one of three batches", 2, 2, 0, 3, "mail.batch.uncertain.m1.2"},
-		{"one of three batches, after a deferral", 2, 2, 7, 3, "mail.batch.uncertain.m1.2"},
-	} {
-		const recipients = 5
-		runInBubble(t, c.name, func(t *testing.T, b *bubble) {
-			b.fault(often(1, about(c.first, sandbox.Fault{Operation: "send", Kind: sandbox.AcceptCut})))
-			if c.busy > 0 {
-				b.fault(often(c.busy, about(c.first, sendBusy)))
-			}
-			b.fault(about(c.first, sendRefused))
-			b.publish("mail.send.requested", message("m1", recipients, "on_unknown", "resend"))
-			p := b.mails()
-			p.BatchSize = c.batch
-			b.run(p, 10*time.Minute, b.ended("mail.send", "m1"))
-			o := b.oracle()
-			fatalIf(t, o.Mail.Recipients != recipients, "%d served, want %d", o.Mail.Recipients, recipients)
-			e := b.wantEnd("mail.send", "uncertain", "m1")
-			errorIf(t, number(e.Body["accepted"]) != c.accepted || e.Body["after_unknown"] != true,
-				"want %d accepted, after_unknown: %s", c.accepted, e.Raw)
-			if c.uncertain != "" {
-				b.wantOne(c.uncertain)
-			}
-			b.wantOne("dead.mail.send.requested")
-		})
-	}
-}
-
 // String is an event as a failed test shows it.
 func (e event) String() string { return fmt.Sprintf("%s %.300s", e.Subject, e.Raw) }
 
@@ -184,7 +111,7 @@ func (e event) String() string { return fmt.Sprintf("%s %.300s", e.Subject, e.Ra
 func (b *bubble) askedToWait(seconds string) {
 	b.t.Helper()
 	b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Cut, Times: 1})
-	b.fault(sandbox.Fault{Operation: "transactions", Kind: sandbox.Status, Status: 503, Headers: map[string]string{"Retry-After": seconds}})
+	b.fault(asking("transactions", 503, seconds))
 	b.publish("mandate.enroll.requested", enrollment("r1"))
 }
 

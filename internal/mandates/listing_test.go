@@ -80,6 +80,8 @@ func TestAListThatIsCutOrNotNarrowedProvesNothing(t *testing.T) {
 		{"more pages than are read", []string{all(`,"links":{"next":"x"}`, theirs), all(`,"links":{"next":"x"}`, theirs, theirs)}, Nothing,
 			"not narrowed"},
 		{"fewer records than it counts", []string{all(`,"meta":{"total":1}`)}, Nothing, "cut"},
+		{"a page without records that links to another one, twice", []string{all(`,"links":{"next":"x"}`), all(`,"links":{"next":"x"}`)}, Nothing,
+			"cut"},
 		{"fewer pages than it counts", []string{all(`,"meta":{"last_page":2},"links":{"next":null}`)}, Nothing, "cut"},
 		{"as many as its first page counted", []string{all(`,"meta":{"total":3,"last_page":2}`, ours),
 			all(`,"meta":{"last_page":2}`, ours, ours)}, Listed, ""},
