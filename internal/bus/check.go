@@ -139,7 +139,7 @@ func Check(ctx context.Context, js jetstream.JetStream, queues []Queue, streams 
 	return Found{Queues: have.queues, All: queues, Streams: have.streams, Kept: shortest(ages), Newer: newer}, nil
 }
 
-// withLanes are queues and those of lanes of the same operations, each once.
+// withLanes are queues and the lanes' queues of the same operations, each once.
 func withLanes(queues []Queue, lanes []string) []Queue {
 	for _, q := range slices.Clone(queues) {
 		if q.Lane() == "" {

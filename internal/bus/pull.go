@@ -101,9 +101,9 @@ var ErrNoMessage = errors.New("nats: no message")
 // ErrRefused means that the queue refused a pull: its limits may have changed, or it moves to another server.
 var ErrRefused = errors.New("nats: pull refused")
 
-// Next waits for a request for about wait, and for retry.PullExpiry at least. When it returns none, none is on its way: a
+// Next waits for a request for about wait, and for retry.PullExpiry at least. If it returns no request, none is under way: a
 // message that the server sent to an abandoned pull would be lost until its AckWait is over. So Next may return one after
-// ctx ended. Errors: ErrNoMessage, ctx's, or why the server sends none.
+// ctx ended. Errors: ErrNoMessage, ctx's, or why the server sends no request.
 func (p *Pull) Next(ctx context.Context, wait time.Duration) (*Request, error) {
 	for end := time.Now().Add(wait); ctx.Err() == nil; {
 		r, err := p.once(ctx, one)
@@ -139,7 +139,7 @@ func (p *Pull) once(ctx context.Context, what []byte) (first *Request, err error
 	return nil, err
 }
 
-// Some calls take with up to n waiting requests, as they come. When it returns, none is on its way. Errors: see Next.
+// Some calls take with up to n waiting requests, as they come. When it returns, no request is under way. Errors: see Next.
 func (p *Pull) Some(ctx context.Context, n int, take func(*Request)) error {
 	if ctx.Err() != nil {
 		return ctx.Err()

@@ -106,7 +106,7 @@ func statusOf(m *nats.Msg) string {
 	return m.Header.Get("Status")
 }
 
-// fromLeader asks a stream's leader for one message; nil: it has none. Errors: its *jetstream.APIError, or no answer.
+// fromLeader asks a stream's leader for one message; nil means that it has none. Errors: its *jetstream.APIError, or no answer.
 func fromLeader(ctx context.Context, nc *nats.Conn, stream string, what map[string]any) (*Message, error) {
 	var answer struct {
 		Message struct {

@@ -29,7 +29,7 @@ const (
 // ErrNoSecret says that the stream KEYS is not there, or has no secret.
 var ErrNoSecret = errors.New("NATS has no secret of recipients' keys (stream KEYS): run `errand provision --missing` first")
 
-// RecipientSecret reads the secret of recipients' keys. Errors: ErrNoSecret, or that of an answer that did not come in time.
+// RecipientSecret reads the secret of recipients' keys. Errors: ErrNoSecret, or that no answer came in time.
 func RecipientSecret(ctx context.Context, nc *nats.Conn) (s *messages.RecipientSecret, err error) {
 	err = persist(ctx, nc, retry.Election, func(ctx context.Context) error {
 		s, err = recipientSecret(ctx, nc)
@@ -49,8 +49,8 @@ func recipientSecret(ctx context.Context, nc *nats.Conn) (*messages.RecipientSec
 	return messages.NewRecipientSecret(string(got.Data)), nil
 }
 
-// Secrets are those that recipients' keys may be made with, for people's questions: those of RECIPIENT_KEY, and the one in KEYS, which
-// is read when a key of it is met. A nil one knows none.
+// Secrets are the secrets that recipients' keys may be made with, for people's questions: RECIPIENT_KEY's, and the one in KEYS, which
+// is read when a key of it is met. A nil *Secrets knows no secret.
 type Secrets struct {
 	Conn  *nats.Conn
 	Given []*messages.RecipientSecret

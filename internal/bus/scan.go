@@ -244,8 +244,8 @@ type Wanted struct {
 	Often  bool // much of what the stream has matches
 }
 
-// Newest calls take with what a stream has under filters since a time, until it took n of each, 0 for all. The order is none, and
-// what is rare is taken by the last message of each subject. It reads the stream backwards, and then asks the index of subjects
+// Newest calls take with what a stream has under filters since a time, until it took n of each, 0 for all, in no
+// order; what is rare is taken by the last message of each subject. It reads the stream backwards, and then asks the index of subjects
 // for what is rare: the server would read the whole stream for it, and writes would wait. Errors: ErrNoStream.
 func Newest(ctx context.Context, nc *nats.Conn, stream string, wanted []Wanted, since time.Time, n int,
 	take func(int, Message) bool) error {

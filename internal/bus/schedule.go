@@ -29,7 +29,7 @@ type Schedule struct {
 	Operation   messages.Operation
 	Lane        string
 	ID          string // that it runs under
-	Fingerprint string // of its contents: those of a correction do not replace it
+	Fingerprint string // of its contents; a correction does not replace it
 	Sequence    uint64 // of its deferred event
 	At          time.Time
 }

@@ -188,7 +188,7 @@ func (s *Suppressed) Find(keys ...messages.Key) (at time.Time, why string, found
 	return last.at(), last.why(), true
 }
 
-// Read reads what is new in the stream. Errors: ErrNoStream, or that of an answer that did not come; what is known stays known.
+// Read reads what is new in the stream. Errors: ErrNoStream, or that no answer came; what is known stays known.
 func (s *Suppressed) Read(ctx context.Context) error {
 	for {
 		last, err := fromLeader(ctx, s.Conn, Suppressions, lastOf(">")) // a replica may lag behind

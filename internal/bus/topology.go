@@ -177,7 +177,7 @@ var (
 	SendSchedules   = Queue{MailScheduled, "mail-scheduled", "scheduled.mail.send.due.*.*"}
 )
 
-// Queues are all durable consumers, with those of lanes.
+// Queues are all durable consumers, including the lanes'.
 func Queues(lanes ...string) []Queue {
 	all := []Queue{EnrollQueue, TransactionsQueue, SendQueue, AccountQueue, EnrollSchedules, SendSchedules}
 	for _, lane := range lanes {

@@ -115,7 +115,7 @@ type History struct {
 	Published   time.Time // when JetStream took the request in
 	// Numbered means that the id is the request's number in its queue, which begins at one when the queue is made again.
 	Numbered bool
-	// Corrects reports whether the request may be run now, and so may correct one that failed before; nil: it may not.
+	// Corrects reports whether the request may be run now, and so may correct one that failed before; nil means that it may not.
 	Corrects func(context.Context) (bool, error)
 	Trace    Trace
 	Lane     string // that the request came in; "" for messages.DefaultLane

@@ -44,7 +44,7 @@ type natsCheck struct {
 	newer    atomic.Bool  // newer programs are being rolled out, see bus.Found
 
 	strandings map[string]stranding // by queue
-	taken      []bus.Queue          // those of all lanes that there were when the program started
+	taken      []bus.Queue          // of all lanes that there were when the program started
 }
 
 func (n *natsCheck) kept() time.Duration { return time.Duration(n.keptFor.Load()) }

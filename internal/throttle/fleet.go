@@ -82,7 +82,7 @@ func (f *Fleet) Run(ctx context.Context) {
 	pacer.Wait()
 }
 
-// lease leases calls whenever callers wait without one. It begins with a lease of none: a replica that lacks the permission
+// lease leases calls whenever callers wait without one. It begins with an empty lease: a replica that lacks the permission
 // should say so before there is work.
 func (f *Fleet) lease(ctx context.Context, out chan<- lease) {
 	var began time.Time // when the next lease was wanted

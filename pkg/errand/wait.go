@@ -59,7 +59,7 @@ func (c *Client) Wait(ctx context.Context, r Receipt) (Outcome, error) {
 }
 
 // Last is the last event of a published request, which is its state; a zero Event while there
-// is none. Errors: ErrNoEvents, the one of ctx, or nats.ErrTimeout.
+// is none. Errors: ErrNoEvents, ctx's, or nats.ErrTimeout.
 func (c *Client) Last(ctx context.Context, r Receipt) (Event, error) {
 	stream, err := eventsOf(r.Operation)
 	if err != nil {

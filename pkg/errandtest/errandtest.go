@@ -7,7 +7,7 @@
 //	w.WantOutcome(receipt, messages.Uncertain)
 //	w.Mandate.WantOnce("DD001")                       // not twice
 //
-// With InBubble days pass in a moment. Waits and timeouts are short in New, and those of production in InBubble.
+// With InBubble days pass in a moment. Waits and timeouts are short in New, and as in production in InBubble.
 package errandtest
 
 import (
@@ -67,7 +67,7 @@ type Option func(*World)
 // SuppressBounced has addresses left out of messages that mail bounced from in the last 30 days: see Bounce and WantSuppressed.
 func SuppressBounced(w *World) { w.suppress = true }
 
-// Lanes are those of LANES.
+// Lanes are the lanes of LANES.
 func Lanes(names ...string) Option { return func(w *World) { w.lanes = append(w.lanes, names...) } }
 
 // New starts a world that ends with the test. Any number may run in parallel.

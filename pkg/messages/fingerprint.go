@@ -113,7 +113,7 @@ func (p *canonicalizer) separate(first *bool) {
 	*first = false
 }
 
-// value adds the value that begins at i and gives the place behind it.
+// value adds the value that begins at i and returns the place behind it.
 func (p *canonicalizer) value(i, depth int) int {
 	var end int
 	switch c := p.text[i]; {

@@ -211,7 +211,7 @@ type SendStarted struct {
 	Recipients  int    `json:"recipients"` // valid and distinct, with those that are suppressed
 	Batches     int    `json:"batches"`
 	// BatchSize is pinned by the first started event of the request, so that
-	// the same request always gives the same batches.
+	// the same request always makes the same batches.
 	BatchSize int `json:"batch_size"`
 	// Suppressed are the recipients of the one batch that are left out. Recipients counts them.
 	Suppressed []Suppressed `json:"suppressed,omitempty"`

@@ -16,7 +16,7 @@ type clock struct {
 	measured  bool
 }
 
-// observe records an answer with a Date; none counts for nothing.
+// observe records the Date of an answer; an answer without one does not count.
 func (c *clock) observe(asked, date, read time.Time) {
 	if date.IsZero() {
 		return

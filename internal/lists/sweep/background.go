@@ -203,7 +203,7 @@ func (r *run[T]) look(ctx context.Context, row openRow) error {
 	return r.pause(ctx, 0, true)
 }
 
-// next says where to look for a row that was made at a time, by those of the rows where it was looked for.
+// next says where to look for a row that was made at a time, by the times of the rows at the last place.
 func (s *search) next(times []time.Time, at time.Time) {
 	s.tries++
 	step := 1 << (min(s.tries, 16) - 1)

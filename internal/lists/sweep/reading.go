@@ -88,7 +88,7 @@ func (w *reading) take(keys []uint64, total int) {
 		w.page++
 	}
 	w.short = w.done && w.end < total
-	// A service that begins again may say for a while that there is nothing: that is no end, and no list.
+	// A service that begins again may say for a while that there is nothing: that is not the list's end.
 	w.skipped = w.skipped || w.done && (len(w.last) == 0 || n == 0 && total == 0 && w.end < w.total)
 }
 
@@ -112,7 +112,7 @@ func (t *trend) note(at time.Time) {
 	t.last = at
 }
 
-// order is that of nearly all steps between pages, or between rows where there are few pages; known says that there are enough.
+// order is the order of nearly all steps between pages, or between rows where there are few pages; known says that there are enough.
 func (w *reading) order() (o Order, known bool) {
 	for _, t := range []trend{w.medians, w.rows} {
 		if all := t.up + t.down; all >= 8 && 10*t.down >= 9*all {

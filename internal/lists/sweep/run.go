@@ -149,7 +149,7 @@ func (r *run[T]) believe(w *reading) {
 	}
 }
 
-// stayed looks at the first page of a complete reading again where a total that stands still may be that of a list that drops rows
+// stayed looks at the first page of a complete reading again where a total that stands still may hide that the list drops rows
 // in front and grows behind.
 func (r *run[T]) stayed(ctx context.Context, w *reading) error {
 	if o, _ := w.order(); !w.done || o == NewestFirst || w.page < 2 || len(w.first) == 0 {

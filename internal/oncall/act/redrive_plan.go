@@ -127,7 +127,7 @@ func (r Requests) Plan(ctx context.Context, letters []inspect.DeadLetter) ([]Ite
 	return items, r.sayDiscarded(ctx, items)
 }
 
-// sayDiscarded adds to items who discarded them, and why: that is no reason to run none of them, but one to ask first.
+// sayDiscarded adds to items who discarded them, and why: they may still be run, but a person is asked first.
 func (r Requests) sayDiscarded(ctx context.Context, items []Item) error {
 	if len(items) == 0 {
 		return nil

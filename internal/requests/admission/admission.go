@@ -78,7 +78,7 @@ type slots struct {
 	mu    sync.Mutex
 	whole int
 	taken int
-	turn  float64 // that of the lane that was served last
+	turn  float64 // of the lane that was served last
 	queue bool    // made by NewTurn
 	lanes []lane
 }
@@ -166,7 +166,7 @@ func (s *slots) may(l *lane) bool {
 	return s.whole > s.taken && (s.queue || l.taken == 0 || s.whole-s.taken > kept)
 }
 
-// serve counts that a lane got a slot. One that wanted none for a while has saved up nothing.
+// serve counts that a lane got a slot. A lane that was idle for a while has saved up nothing.
 func (s *slots) serve(l *lane) {
 	l.taken++
 	s.turn = max(s.turn, l.next)

@@ -36,7 +36,7 @@ type Transport struct {
 	sweeping bool               // a timer waits to close what was not used
 }
 
-// New makes calls as t would, which must not be changed any more. Every connection goes through watch, below TLS.
+// New makes calls as t would, which must not be changed afterwards. Every connection goes through watch, below TLS.
 func New(t *http.Transport, watch func(net.Conn) net.Conn) *Transport {
 	t = t.Clone()
 	if dial := t.DialContext; dial != nil {
@@ -127,7 +127,7 @@ func (t *Transport) connect(r *http.Request, trace *httptrace.ClientTrace) (*con
 }
 
 // kept returns a connection from before; nil if there is none. One that something came on since its last answer, if only
-// its end, is closed: what comes before a call is no answer to it.
+// its end, is closed: what comes before a call cannot be its answer.
 func (t *Transport) kept(host string) *conn {
 	for {
 		t.mu.Lock()
