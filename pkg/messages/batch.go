@@ -1,0 +1,33 @@
+package messages
+
+// MaxBatch is how many recipients a batch has at most: the service takes no more in one call.
+const MaxBatch = 1000
+
+// BatchBody is the body of mail.batch.started, accepted, refused, deferred and
+// uncertain.
+type BatchBody struct {
+	Common
+	Batch      int    `json:"batch"` // from 1
+	First      int    `json:"first"` // index into the recipients, from 0, with those that are suppressed
+	Count      int    `json:"count"`
+	Deadline   *Time  `json:"deadline,omitempty"`   // started only: of the call
+	NotBefore  *Time  `json:"not_before,omitempty"` // deferred only
+	Accepted   *int   `json:"accepted,omitempty"`   // accepted only, there even when 0
+	Reason     Reason `json:"reason,omitempty"`
+	HTTPStatus int    `json:"http_status,omitempty"`
+	Message    string `json:"message,omitempty"`
+	// AfterUnknown: a call of unknown fate was made before.
+	AfterUnknown bool `json:"after_unknown,omitempty"`
+	// HeldCount is how often the batch was held while others succeeded in
+	// between.
+	HeldCount int `json:"held_count,omitempty"`
+	// Suppressed are the recipients that the batch leaves out, decided when it was first started. Count does not count them.
+	Suppressed []Suppressed `json:"suppressed,omitempty"`
+}
+
+// MarshalJSON cuts the message.
+func (b BatchBody) MarshalJSON() ([]byte, error) {
+	type plain BatchBody
+	b.Message = Cut(b.Message)
+	return Marshal(plain(b))
+}
