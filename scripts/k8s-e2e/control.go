@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 )
 
@@ -164,26 +163,6 @@ func (c *local) reach(ctx context.Context, target string, port int) (string, err
 		host += "." + namespace + ".svc.cluster.local"
 	}
 	return net.JoinHostPort(host, strconv.Itoa(port)), nil
-}
-
-// kill9 kills the process of a pod's container.
-func (c *local) kill9(_ context.Context, p pod) error {
-	groups, err := filepath.Glob("/proc/[0-9]*/cgroup")
-	if err != nil {
-		return err
-	}
-	for _, file := range groups {
-		text, err := os.ReadFile(file)
-		if err != nil || !strings.Contains(string(text), p.containerID()) { // ended meanwhile, or of another container
-			continue
-		}
-		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
-		if err != nil {
-			return err
-		}
-		return syscall.Kill(pid, syscall.SIGKILL)
-	}
-	return fmt.Errorf("no process of container %s", p.containerID())
 }
 
 // broken returns an error for each program of the cluster that has ended on its own.

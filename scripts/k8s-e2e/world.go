@@ -99,17 +99,8 @@ type pod struct {
 	Spec     struct{ NodeName string }
 	Status   struct {
 		Conditions        []struct{ Type, Status string }
-		ContainerStatuses []struct {
-			ContainerID  string
-			RestartCount int
-		}
+		ContainerStatuses []struct{ RestartCount int }
 	}
-}
-
-// containerID is the id of a pod's container, without its runtime's name.
-func (p pod) containerID() string {
-	_, id, _ := strings.Cut(p.Status.ContainerStatuses[0].ContainerID, "//")
-	return id
 }
 
 // hasCondition reports whether a condition is true.
