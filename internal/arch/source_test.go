@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,6 +27,26 @@ func TestEveryPackageHasAComment(t *testing.T) {
 		if !ok {
 			t.Errorf("%s has no package comment", dir)
 		}
+	}
+}
+
+// named are the files in a package's comment, but for what is elsewhere.
+var named = regexp.MustCompile(`(?:^|[\t ,])([a-z_0-9]+\.go)\b`)
+
+func TestAPackagesCommentNamesFilesThatAreThere(t *testing.T) {
+	files, found := map[string]bool{}, 0
+	for _, s := range parsed(t) {
+		files[s.path] = true
+	}
+	for _, s := range parsed(t) {
+		for _, m := range named.FindAllStringSubmatch(s.file.Doc.Text(), -1) {
+			if found++; !files[path.Join(s.dir, m[1])] && m[1] != "nats.go" {
+				t.Errorf("%s names %s, which is not there", s.path, m[1])
+			}
+		}
+	}
+	if found < 80 {
+		t.Errorf("%d names found, want 80 or more", found)
 	}
 }
 

@@ -5,7 +5,7 @@
 // A callback is a hint and never the truth: the service documents neither its payload nor a signature, and anybody with
 // the URL can send one. What became of an enrollment is what the transaction list says.
 //
-//	address.go   return_url, and whether a path is one
+//	token.go     return_url, and whether a path is one
 //	handler.go   one callback: what is accepted, how it is answered, what its event says
 //	checksum.go  whether its field checksum is right
 //	serve.go     the HTTP server, with limits against strangers

@@ -49,9 +49,6 @@ func (s Secret) String() string {
 	return redacted
 }
 
-// GoString hides the text.
-func (s Secret) GoString() string { return s.String() }
-
 // Format hides the text for every verb.
 func (s Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, s.String()) }
 

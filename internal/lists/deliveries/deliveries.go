@@ -6,7 +6,7 @@
 //	Page ─► rows ─► Publish: match ─┴─► mail.delivery.<status>
 //	Swept ─► mail.delivery.summary, mail.send.resolved
 //
-//	deliveries.go  the log as the list and the sink of a sweeper
+//	deliveries.go  the log as the list and the sink of a sweeper; whose mail bounced for good, for the suppressions
 //	row.go         a row: its identity, ids, times and event; reply.go reads the reply in it
 //	requests.go    reads what the mail consumer publishes about its requests and calls
 //	calls.go       recent calls; addresses.go by whom they were made to; recipients.go what became of these

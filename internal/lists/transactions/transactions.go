@@ -5,7 +5,7 @@
 //
 //	transactions.go  the list as the list and the sink of a sweeper
 //	states.go        the last state of each record, and the ids of states
-//	record.go        a record: its identity, state and event
+//	record.go        a record: its identity, state and event; a mandate that ends is a new state of its application
 //	orders.go        the requests of order numbers
 //	duplicates.go    reports requests that have two applications
 //	lookups.go       looks up single order numbers: of open enrollments, and of enrollments that a callback names

@@ -4,7 +4,7 @@
 //	audit.<verb>.<actor>.<target>  before ─► the act ─► audit.<verb>.<actor>.<target>  after
 //
 //	audit.go, read.go    the records, stored and read
-//	redrive.go, plan.go  dead letters run again; what is known of each, batches.go: of a message
+//	redrive.go           dead letters run again; redrive_plan.go: what is known of each; redrive_batches.go: of a message
 //	retry.go             a deferred request, run now
 //	suppress.go          addresses that nothing is sent to
 //	cancel.go, pause.go  requests that are withdrawn; queues that give out nothing
