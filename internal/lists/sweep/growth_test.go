@@ -37,10 +37,12 @@ type growing struct {
 	grown   float64 // rows that are due, or were made
 	last    time.Time
 	latency time.Duration
-	fixed   int  // rows of each page; 0: as many as requested
-	noTotal bool // pages do not say how long the list is
-	keep    int  // rows that are listed; 0: all
-	drops   int  // oldest rows that are removed a second, but for the last of all
+	fixed   int           // rows of each page; 0: as many as requested
+	noTotal bool          // pages do not say how long the list is
+	keep    int           // rows that are listed; 0: all
+	drops   int           // oldest rows that are removed a second, but for the last of all
+	coarse  bool          // its times are whole seconds
+	ahead   time.Duration // its clock
 
 	changing int           // one row of so many changes
 	changes  time.Duration // within
@@ -72,9 +74,12 @@ func (g *growing) grow() {
 		g.last = g.last.Add(step)
 		g.grown += g.rate(g.last.Sub(g.began)) / 100
 		for ; g.grown >= 1; g.grown-- {
-			r := growingRow{created: g.last}
+			r := growingRow{created: g.last.Add(g.ahead)}
 			if g.random.Float64() < g.late {
-				r.late, r.created = true, g.last.Add(-time.Duration(g.random.IntN(120))*time.Second)
+				r.late, r.created = true, r.created.Add(-time.Duration(g.random.IntN(120))*time.Second)
+			}
+			if g.coarse {
+				r.created = r.created.Truncate(time.Second)
 			}
 			if g.changing > 0 && g.random.IntN(g.changing) == 0 {
 				r.changed = g.last.Add(time.Duration(g.random.Int64N(int64(g.changes))))
@@ -133,10 +138,13 @@ func (g *growing) Page(ctx context.Context, number, limit int) (p Page[int], err
 
 // overlap is as long as rows may be late, and none for the mark to be strict where it comes from readings of the whole list.
 func (g *growing) overlap() time.Duration {
-	if g.order == oldestFirst {
-		return 0
+	switch {
+	case g.order == NewestFirst:
+		return 3 * time.Minute
+	case g.coarse:
+		return time.Second
 	}
-	return 3 * time.Minute
+	return 0
 }
 
 func (g *growing) Earlier(r Row[int]) []ID { return []ID{growingID(r.Item, 1), growingID(r.Item, 2)} }
@@ -194,6 +202,8 @@ func growth(t *testing.T, seed uint64) {
 	if drops := rand.New(rand.NewPCG(seed, 10)); drops.IntN(5) == 0 {
 		g.drops = 1 + int(most*drops.Float64())
 	}
+	clocks := rand.New(rand.NewPCG(seed, 11))
+	g.coarse, g.ahead = clocks.IntN(3) == 0, time.Duration(max(0, clocks.IntN(8000)-4000))*time.Millisecond
 	quiet := time.Duration(20+random.IntN(40)) * time.Second
 	g.still = quiet
 	g.rate = func(since time.Duration) float64 {
@@ -423,4 +433,34 @@ func TestAMarkMovesWhileAListShrinksBehind(t *testing.T) {
 			t.Errorf("%d marks, the last covers what was made until %v ago", n, behind)
 		}
 	})
+}
+
+// The service's clock is ahead by seconds, and rows come so fast that the newest page is all of the future. Then nothing comes, and the
+// mark covers all.
+func TestAMarkMovesWhereTheListsClockIsAhead(t *testing.T) {
+	for _, ahead := range []time.Duration{0, time.Second, 5 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			g := newGrowing(NewestFirst, 1, 90*time.Millisecond)
+			g.rate, g.changing, g.ahead, g.still = func(time.Duration) float64 { return 500 }, 0, ahead, 2*time.Minute
+			ctx, stop := context.WithTimeout(t.Context(), 3*time.Minute)
+			defer stop()
+			s := &store{told: map[ID]int{}}
+			k := &sink{store: s, stop: stop}
+			longest := time.Duration(0)
+			k.onMark = func(m Mark) {
+				if since := time.Since(g.began); since > 30*time.Second && since < g.still {
+					longest = max(longest, time.Since(m.CompleteThrough))
+				}
+			}
+			if err := g.sweeper(k, 100, zerolog.Nop()).Run(ctx); err != nil {
+				t.Fatal(err)
+			}
+			if longest > 10*time.Second {
+				t.Errorf("%v ahead: a mark is %v behind", ahead, longest)
+			}
+			if through, newest := s.marks[len(s.marks)-1].CompleteThrough, g.rows[len(g.rows)-1].created; !through.Equal(newest) {
+				t.Errorf("%v ahead: the last mark covers what was made until %v before the last row", ahead, newest.Sub(through))
+			}
+		})
+	}
 }

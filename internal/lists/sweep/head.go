@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"errand/internal/retry"
 )
 
 // anchored is what a head needs to know of those before. The anchor itself is in the mark.
@@ -12,6 +14,8 @@ type anchored struct {
 	listed   int                 // rows of the list then
 	heading  *reading            // under way; one that failed goes on
 	left     map[uint64]struct{} // rows of the anchor that it has not met
+	held     time.Time           // of the newest row that a head has shown; zero if that is covered
+	heldAt   time.Time           // when it had
 }
 
 // maxAnchor is how many rows an anchor has at most.
@@ -64,10 +68,31 @@ func (r *run[T]) head(ctx context.Context) error {
 		r.ended(h)
 	}
 	if r.state.Order == NewestFirst || whole && h.pages == 1 {
-		r.state.CompleteThrough = later(r.state.CompleteThrough, h.newest)
+		r.state.CompleteThrough = later(r.state.CompleteThrough, r.through(h))
 	}
 	r.anchor(h)
 	return nil
+}
+
+// second is the longest time for which rows of a list may have the same time.
+const second = time.Second
+
+// through is up to when no more rows were made than heads have shown. Those that come next may have the time of the newest, if that was
+// just now. Where the list's clock is ahead, a time counts when it is past by ours.
+func (a *anchored) through(h *reading) time.Time {
+	through := h.newest
+	if h.Began.Sub(through) < retry.RoundEvery {
+		through = through.Add(-time.Millisecond)
+	}
+	if !a.held.IsZero() && !a.held.After(h.Began) && h.Began.Sub(a.heldAt) >= second {
+		if through = later(through, a.held); !a.held.Equal(h.latest) {
+			a.held = time.Time{}
+		}
+	}
+	if a.held.IsZero() || h.latest.Before(a.held) {
+		a.held, a.heldAt = h.latest, time.Now()
+	}
+	return through
 }
 
 // anchor makes the rows the anchor with which a reading began.

@@ -25,7 +25,8 @@ type reading struct {
 	last    []uint64  // keys of the last page that had any; all rows before them were read
 	ahead   []uint64  // keys of the page that was read behind it, though rows between them may not have been
 	behind  int       // total of that page; 0: there is none
-	newest  time.Time
+	newest  time.Time // row of the first page, by our clock; one of the future counts as old
+	latest  time.Time // ... by the list's
 	rows    trend
 	medians trend // of pages: a single row may come late
 	done    bool

@@ -112,9 +112,10 @@ func (r *run[T]) note(w *reading, page Page[T]) []uint64 {
 		keys[i] = row.ID.Key()
 	}
 	w.take(keys, page.Total)
-	now, newest, times := time.Now(), time.Time{}, timesOf(page.Rows)
+	now, newest, latest, times := time.Now(), time.Time{}, time.Time{}, timesOf(page.Rows)
 	for _, at := range times {
 		w.rows.note(at)
+		latest = later(latest, at)
 		if at.After(now) {
 			at = now.Add(-r.Overlap)
 		}
@@ -125,7 +126,7 @@ func (r *run[T]) note(w *reading, page Page[T]) []uint64 {
 		w.medians.note(times[len(times)/2])
 	}
 	if w.pages == 1 {
-		w.newest = newest
+		w.newest, w.latest = newest, latest
 	}
 	switch {
 	case w.done:
