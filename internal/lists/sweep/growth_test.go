@@ -43,6 +43,7 @@ type growing struct {
 	drops   int           // oldest rows that are removed a second, but for the last of all
 	coarse  bool          // its times are whole seconds
 	ahead   time.Duration // its clock
+	times   int           // how often each row is listed, if more than once
 
 	changing int           // one row of so many changes
 	changes  time.Duration // within
@@ -122,14 +123,15 @@ func (g *growing) Page(ctx context.Context, number, limit int) (p Page[int], err
 	if g.fixed > 0 {
 		limit = g.fixed
 	}
-	now, n := time.Now(), len(g.rows)-g.dropped
+	now, times := time.Now(), max(1, g.times)
+	n := times * (len(g.rows) - g.dropped)
 	if !g.noTotal {
 		p.Total = n
 	}
 	for i := (number - 1) * limit; i < min(number*limit, n); i++ {
-		at := g.dropped + i
+		at := g.dropped + i/times
 		if g.order == NewestFirst {
-			at = len(g.rows) - 1 - i
+			at = len(g.rows) - 1 - i/times
 		}
 		p.Rows = append(p.Rows, g.row(at, now))
 	}
@@ -203,6 +205,9 @@ func growth(t *testing.T, seed uint64) {
 		g.drops = 1 + int(most*drops.Float64())
 	}
 	clocks := rand.New(rand.NewPCG(seed, 11))
+	if clocks.IntN(6) == 0 {
+		g.times = 3
+	}
 	g.coarse, g.ahead = clocks.IntN(3) == 0, time.Duration(max(0, clocks.IntN(8000)-4000))*time.Millisecond
 	quiet := time.Duration(20+random.IntN(40)) * time.Second
 	g.still = quiet
@@ -269,7 +274,7 @@ func growth(t *testing.T, seed uint64) {
 	g.grow()
 	d := &sink{store: s}
 	check(d)
-	ctx, stop := context.WithTimeout(t.Context(), 10*time.Minute+8*time.Second*time.Duration(len(g.rows)/limit))
+	ctx, stop := context.WithTimeout(t.Context(), 10*time.Minute+8*time.Second*time.Duration(max(1, g.times)*len(g.rows)/limit))
 	defer stop()
 	d.stop = stop
 	if err := sweeper(d).Run(ctx); err != nil {

@@ -97,7 +97,9 @@ func (a *anchored) through(h *reading) time.Time {
 
 // anchor makes the rows the anchor with which a reading began.
 func (r *run[T]) anchor(of *reading) {
-	if rows := of.first[:min(len(of.first), maxAnchor)]; len(rows) > 0 {
-		r.state.Anchor, r.anchorAt, r.listed = slices.Clone(rows), of.Began, of.total
+	rows := slices.Clone(of.first[:min(len(of.first), maxAnchor)])
+	slices.Sort(rows)
+	if rows = slices.Compact(rows); len(rows) > 0 { // a list may show a row twice
+		r.state.Anchor, r.anchorAt, r.listed = rows, of.Began, of.total
 	}
 }
