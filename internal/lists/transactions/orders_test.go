@@ -298,3 +298,34 @@ func heap() uint64 {
 	runtime.ReadMemStats(&m)
 	return m.HeapAlloc
 }
+
+// kept is a stream that says since when it keeps events.
+type kept struct {
+	enrollments
+	since time.Time
+}
+
+func (k *kept) Kept(context.Context) (time.Time, error) { return k.since, nil }
+
+// The first event of a young stream was erased, so it says that it keeps all since an hour after it: a request of that hour is known.
+func TestARequestIsKnownAsLongAsItsEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		first := time.Now()
+		k := &kept{since: first.Add(time.Hour)}
+		l := New(Config{Store: k, Times: inUTC})
+		k.start("r1", "DD1")
+		for _, again := range []bool{false, true} {
+			want := "exact r1"
+			if again {
+				k.since, want = first.Add(time.Hour+time.Minute), "none"
+			}
+			k.match(t, l.orders, ofOrder("DD1"))
+			if _, err := l.Kept(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if got := k.match(t, l.orders, ofOrder("DD1")); got != want {
+				t.Errorf("kept since %v: %q, want %q", k.since.Sub(first), got, want)
+			}
+		}
+	})
+}

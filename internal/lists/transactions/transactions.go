@@ -75,9 +75,13 @@ const MaxPage = 4 << 20
 // Kept also forgets the requests whose events are gone.
 func (l *List) Kept(ctx context.Context) (time.Time, error) {
 	since, err := l.Store.Kept(ctx)
-	l.orders.forget(since)
+	l.orders.forget(since.Add(-forgetLater))
 	return since, err
 }
+
+// forgetLater is by how much later than its oldest event a stream says that it keeps all, since clocks differ: those of the requests are its
+// own.
+const forgetLater = time.Hour
 
 // Page reads a page of the list. The service has pages of one size, whatever is asked for.
 func (l *List) Page(ctx context.Context, number, _ int) (sweep.Page[Record], error) {
