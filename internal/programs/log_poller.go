@@ -99,7 +99,7 @@ func (p *LogPoller) since(now time.Time) (time.Time, error) {
 		return time.Time{}, nil
 	}
 	if at, err := time.Parse(time.RFC3339, p.Since); err == nil {
-		return at, nil
+		return at, invalidIf(at.After(now), "POLL_SINCE", "is in the future")
 	}
 	back, err := time.ParseDuration(p.Since)
 	return now.Add(-back), invalidIf(err != nil || back <= 0, "POLL_SINCE",

@@ -50,11 +50,11 @@ func (r *run[T]) lead(ctx context.Context) error {
 	}
 	// A mark in the future, by a wrong clock or by mistake, would hide every row until then.
 	now := time.Now()
-	if m.CompleteThrough.IsZero() {
-		m.Since = later(m.Since, r.Since)
-	}
 	if m.Since.After(now) {
 		m.Since = time.Time{}
+	}
+	if m.CompleteThrough.IsZero() {
+		m.Since = later(m.Since, earlier(r.Since, now))
 	}
 	m.At, m.CompleteThrough = earlier(m.At, now), earlier(m.CompleteThrough, now)
 	r.since = later(r.since, m.Since)

@@ -542,6 +542,21 @@ func TestPublishingBeginsAtSince(t *testing.T) {
 	})
 }
 
+// A time to come, as by a wrong zone, is no reason to publish all that there is.
+func TestPublishingBeginsAtATimeToCome(t *testing.T) {
+	inWorld(t, 500, func(w *world) {
+		began := time.Now()
+		w.sweeper.Since = began.Add(8 * time.Hour)
+		w.run(5 * time.Minute)
+		w.change(func() { w.add(3) })
+		w.run(5 * time.Minute)
+		w.check(began)
+		if n := len(w.told); n != 3 {
+			w.Errorf("%d states were published, want those of 3 rows", n)
+		}
+	})
+}
+
 func TestAMarkIsStoredWhenThereIsSomethingNewAndOnceAnHour(t *testing.T) {
 	inOrderedWorld(t, 120, func(w *world) {
 		w.run(150 * time.Minute)
