@@ -148,7 +148,8 @@ func (h *installation) programs(log zerolog.Logger) (map[string]programs.Program
 		"transaction-poller": &programs.TransactionPoller{Common: common, MandateAPI: mandates, Interval: 30 * time.Second,
 			FullInterval: 24 * time.Hour},
 		"callback-receiver": &programs.CallbackReceiver{Base: common.Base, CallbackSecrets: secrets, Checksum: checksum, Listen: callbacks},
-		"mail-consumer":     &programs.MailConsumer{Common: common, Requests: requests, MailAPI: mail, BatchSize: 1000, BatchParallel: 4},
+		"mail-consumer": &programs.MailConsumer{Common: common, Requests: requests, MailAPI: mail, BatchSize: 1000, BatchParallel: 4,
+			SuppressBounced: programs.Period{Duration: 30 * 24 * time.Hour}},
 		"log-poller": &programs.LogPoller{Common: common, MailAPI: mail,
 			Interval: 300 * time.Millisecond, Limit: 1000, Overlap: 15 * time.Minute, ReportAfter: 72 * time.Hour},
 	}, nil
