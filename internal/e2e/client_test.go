@@ -124,8 +124,8 @@ func TestTheClientNeedsOnlyTheShippedRights(t *testing.T) {
 	errorIf(t, err != nil || !slices.Equal(all, want), "the outcomes are %q, %v, want %q", all, err, want)
 }
 
-// Node and the nats tool are not part of Go: `.ci/run examples` installs them.
-var examples = flag.String("examples", "go,shell", "run these examples: go, shell, node, nats")
+// Node, nats-py and the nats tool are not part of Go: `.ci/run examples` installs them.
+var examples = flag.String("examples", "go,shell", "run these examples: go, shell, node, python, nats")
 
 // exampleCommands builds what the examples need and returns the command of each.
 func exampleCommands(t *testing.T, in *installation) map[string][]string {
@@ -138,9 +138,9 @@ func exampleCommands(t *testing.T, in *installation) map[string][]string {
 		fatalIf(t, err != nil, "%v: %v\n%s", cmd, err, out)
 	}
 	in.env = []string{"PATH=" + dir + string(filepath.ListSeparator) + os.Getenv("PATH"), "HOME=" + dir,
-		"NATS_URL=" + in.nats.URL, "NATS_USER=service", "NATS_PASSWORD=" + password("service")}
+		"PYTHONPATH=" + os.Getenv("PYTHONPATH"), "NATS_URL=" + in.nats.URL, "NATS_USER=service", "NATS_PASSWORD=" + password("service")}
 	return map[string][]string{"go": {filepath.Join(dir, "invoice")}, "shell": {"sh", "../../examples/shell/invoice.sh"},
-		"node": {"node", "../../examples/node/invoice.js"}, "nats": {"sh", "../../examples/shell/nats.sh"}}
+		"node": {"node", "../../examples/node/invoice.js"}, "python": {"python3", "../../examples/python/invoice.py"}, "nats": {"sh", "../../examples/shell/nats.sh"}}
 }
 
 // run runs a command with in.env and returns its output and its exit status.
