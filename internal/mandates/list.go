@@ -204,7 +204,8 @@ func (l *List) Prove(ctx context.Context, c Call) (Listing, error) {
 		if about(record, c.Order) && !l.Times.before(r.CreatedAt, c.Began) {
 			found.Records = append(found.Records, record)
 		}
-		younger = younger || l.Times.after(r.CreatedAt, c.Ended)
+		wrong := l.Times.after(r.CreatedAt, time.Now()) // or the zone is: it may be older
+		younger = younger || !wrong && l.Times.after(r.CreatedAt, c.Ended)
 	}
 	switch {
 	case !younger:

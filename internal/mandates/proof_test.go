@@ -106,6 +106,7 @@ func TestACallWasNotTakenOnProofAlone(t *testing.T) {
 		wait     time.Duration // from the call's end to the look
 		made     time.Duration // from the call's end to the record of another one; 0 means no such record
 		late     time.Duration // from the call's end until it is listed itself; 0 for never
+		ahead    time.Duration // by how much the time of a record from before the call is to come; 0 means no such record
 		want     Proof
 		flaw     string
 	}{
@@ -117,6 +118,8 @@ func TestACallWasNotTakenOnProofAlone(t *testing.T) {
 		{what: "the record may be as old", before: other, learned: true, answered: true, wait: 20 * time.Second, made: 4 * time.Second,
 			flaw: "not show it yet"},
 		{what: "the offset is not known", before: other, answered: true, wait: 20 * time.Second, made: 10 * time.Second,
+			flaw: "not show it yet"},
+		{what: "a record has a time to come", before: other, learned: true, answered: true, wait: 20 * time.Second, ahead: time.Hour,
 			flaw: "not show it yet"},
 		{what: "the service may still be at work", before: other, learned: true, wait: 20 * time.Second, made: 10 * time.Second,
 			flaw: "not show it yet"},
@@ -134,6 +137,9 @@ func TestACallWasNotTakenOnProofAlone(t *testing.T) {
 			}
 			time.Sleep(time.Hour)
 			ended := time.Now()
+			if c.ahead > 0 {
+				s.records = append(s.records, record{other, "Enrollment", ended.Add(c.ahead)})
+			}
 			for after, order := range map[time.Duration]string{c.made: other, c.late: us} {
 				if after > 0 {
 					time.AfterFunc(after, func() { s.made(order) })
