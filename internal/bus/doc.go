@@ -7,6 +7,7 @@
 //	Publisher.Begin ─► Writes.Send ─────────┴► acks   was it stored? is silence final?      acks
 //	StoreDeadLetter, Callback, LeaseStore             other writers, all by a Publisher     deadletter, callback, rate_leases
 //	Last, Scan, Objects                               reads that leave no consumer behind   read, scan, object
+//	Replay                                            reads all events, and then the new    replay
 //	AnswerStatus ◄─ AskStatus                         programs that are asked how they are  status
 //
 // Only acks, by readAck, decides that a message was stored or not. Every fence names the filter that all writers of its

@@ -181,6 +181,23 @@ func (s EventStore) Leader(ctx context.Context, op messages.Operation, filter st
 	return s.read(ctx, op, lastOf(filter), fromLeader)
 }
 
+// Newest returns the last event under any of some filters, none for all, as the leader has it; a zero one when there is none.
+func (s EventStore) Newest(ctx context.Context, op messages.Operation, filters ...string) (last history.Entry, err error) {
+	if len(filters) == 0 {
+		filters = []string{"*.>"} // for ">" the server has nothing where its last message was removed
+	}
+	for _, filter := range filters {
+		one, err := s.Leader(ctx, op, filter)
+		if err != nil {
+			return last, err
+		}
+		if one.Sequence > last.Sequence {
+			last = one
+		}
+	}
+	return last, nil
+}
+
 // Next returns the first event under a filter at or behind a sequence, as the leader has it; a zero one when there is none.
 func (s EventStore) Next(ctx context.Context, op messages.Operation, filter string, from uint64) (history.Entry, error) {
 	return s.read(ctx, op, map[string]any{"next_by_subj": filter, "seq": from}, fromLeader)

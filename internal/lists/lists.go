@@ -14,7 +14,6 @@ package lists
 import (
 	"context"
 	"fmt"
-	"iter"
 	"time"
 
 	"errand/internal/history"
@@ -25,14 +24,14 @@ import (
 // Store keeps a list's events, and reads the events about requests that its rows are matched to.
 type Store interface {
 	sweep.Leadership
-	// Learn yields what is known of the stored events, by any poller, since the last call; the first time of all that are kept.
-	Learn(ctx context.Context) iter.Seq2[Stored, error]
-	// Requests yields the events about requests, each kind in order: those stored since a time that it has not yielded before,
-	// or all again after sweep.ErrReset. It yields everything that was stored before it is called, and each outcome after the
-	// record of its call.
-	Requests(ctx context.Context, since time.Time) iter.Seq2[history.Entry, error]
-	// Publish begins to store events: see sweep.Sink.
-	Publish(ctx context.Context, events []messages.Event) (wait func() (stored int, err error))
+	// Learn calls take with what is known of the stored events: see sweep.Sink. It returns take's error.
+	Learn(ctx context.Context, take func(Stored) error) error
+	// Requests calls take with the events about requests, each kind in order: those stored since a time that it has not taken
+	// before, or all again after sweep.ErrReset. It has everything that was stored before it is called, and each outcome after
+	// the record of its call. It returns take's error.
+	Requests(ctx context.Context, since time.Time, take func(history.Entry) error) error
+	// Publish stores events: see sweep.Sink.
+	Publish(ctx context.Context, events []messages.Event) (stored int, err error)
 }
 
 // Stored is what the headers of a stored event say.

@@ -192,7 +192,7 @@ func (r *runtime) work(ctx context.Context, grace time.Duration, runs ...func(ct
 
 // poll is the run of a poller. What it has under way is only cheaper to finish than to learn again: it does not wait for that
 // without a connection, nor beyond the grace.
-func (r *runtime) poll(run func(context.Context) error) func(ctx, hard context.Context) error {
+func (r *runtime) poll(run func(context.Context)) func(ctx, hard context.Context) error {
 	return func(ctx, hard context.Context) error {
 		defer context.AfterFunc(hard, r.nc.Close)()
 		defer context.AfterFunc(ctx, func() {
@@ -200,7 +200,8 @@ func (r *runtime) poll(run func(context.Context) error) func(ctx, hard context.C
 				r.nc.Close()
 			}
 		})()
-		return run(ctx)
+		run(ctx)
+		return nil
 	}
 }
 

@@ -72,6 +72,5 @@ func (p *TransactionPoller) Run(ctx context.Context) error {
 	lookUps := &transactions.LookUps{List: list, Upstream: api, Policy: p.policy(), Idle: p.IdleEvery, Open: events.Open, Logger: r.log,
 		Publish: s.Publish, Leads: s.Leads, ReadLately: s.ReadLately, LookedUp: r.metrics.transactions.lookedUp}
 	r.ready.addList(s.Fault, s.Upstream)
-	return r.work(ctx, p.ShutdownGrace, r.poll(s.Run),
-		r.poll(func(ctx context.Context) error { lookUps.Run(ctx); return nil }))
+	return r.work(ctx, p.ShutdownGrace, r.poll(s.Run), r.poll(lookUps.Run))
 }

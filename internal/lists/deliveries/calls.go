@@ -145,9 +145,8 @@ func (x *calls) add(c call, recipients []messages.Key) {
 	g.last, g.longest = max(g.last, s.end()), max(g.longest, int64(s.long))
 	b := batch{span: s, request: n, number: int32(c.batch), first: int32(c.first), start: uint32(len(g.recipients)),
 		count: uint32(len(recipients)), from: c.from, secret: c.secret}
-	i, old, known := uint32(len(g.batches)), uint32(0), false
-	var before []recipient
-	if old, known = g.batch(r, c.batch); known {
+	i := uint32(len(g.batches))
+	if old, known := g.batch(r, c.batch); known {
 		for s := range g.spans(old) {
 			s.endBy(begin)
 		}
@@ -160,10 +159,7 @@ func (x *calls) add(c call, recipients []messages.Key) {
 			}
 			return
 		}
-		if was.replaced = true; was.secret != c.secret {
-			b.next = old + 1
-			before = g.of(old)
-		}
+		was.replaced = true
 	}
 	g.batches = append(g.batches, b)
 	r.last = max(r.last, uint32(c.batch))
@@ -174,11 +170,6 @@ func (x *calls) add(c call, recipients []messages.Key) {
 	}
 	for _, key := range recipients {
 		g.addRecipient(key, i)
-	}
-	if len(before) == len(recipients) { // the same, by keys of another secret: a correction follows refused calls, which have no rows
-		for n := range before {
-			g.recipients[int(b.start)+n].state = before[n].state
-		}
 	}
 	x.size += len(recipients)
 	for x.max > 0 && x.size > x.max && len(x.generations) > 1 {

@@ -7,14 +7,11 @@
 //	Swept ─► mail.delivery.summary, mail.send.resolved
 //
 //	deliveries.go  the log as the list and the sink of a sweeper; whose mail bounced for good, for the suppressions
-//	row.go         a row: its identity, ids, times and event; reply.go reads the reply in it
+//	row.go         a row: its identity, ids, times and event
 //	requests.go    reads what the mail consumer publishes about its requests and calls
 //	calls.go       recent calls; addresses.go by whom they were made to; recipients.go what became of these
-//	secrets.go     the secrets behind the keys of recipients
-//	match.go       a row's call, by the times of clock.go
-//	note.go        learns from events, whichever poller published them
-//	resolve.go     requests of unknown fate that rows prove to have been sent
-//	report.go      summaries
+//	match.go       a row's call, by the clock of the service
+//	report.go      summaries, and requests of unknown fate that rows prove to have been sent
 //
 // Only match.go decides whose a row is, and only an exact match may prove anything.
 package deliveries
@@ -24,8 +21,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"iter"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -42,23 +37,26 @@ type Store interface {
 	Resolve(ctx context.Context, e messages.Event, over uint64) error
 }
 
-// Config is what a Log needs. Read and Store are required.
+// Config is what a Log needs. Read, Store and Published are required.
 type Config struct {
 	Store
 	Read        func(ctx context.Context, page, limit int) (mail.LogPage, error)
-	Recipients  int           // maximum number of recipients to keep; 0 means no limit
-	ReportAfter time.Duration // when the summary of a request is final in any case
-	Secrets     Secrets
-	LostSecrets []string // ids of secrets whose keys match nothing
+	Recipients  int                         // maximum number of recipients to keep; 0 means no limit
+	ReportAfter time.Duration               // when the summary of a request is final in any case
+	Secrets     []*messages.RecipientSecret // that the mail consumer may have made the keys of addresses with, at most maxSecrets
+	LostSecrets []string                    // ids of secrets whose keys match nothing
 
 	// Suppress, if set, stores of which addresses mail bounced for good. It is called before the events that say so are stored: if the
 	// poller dies between the two, the rows are published again, and their suppressions say the same again.
 	Suppress func(context.Context, []Bounce) error
-	// Published, if set, is called for each event about a row that was stored.
+	// Published is called for each event about a row that was stored.
 	Published func(messages.State, messages.Confidence)
 	// Dropped, if set, is called when the oldest recipients were forgotten: rows are matched to requests since a time.
 	Dropped func(recipients int, since time.Time)
 }
+
+// maxSecrets is how many secrets are known at once: two, while one is replaced, and the one in NATS.
+const maxSecrets = 3
 
 // Bounce is a mail that was refused for good, and is certainly of a request.
 type Bounce struct {
@@ -113,57 +111,35 @@ func (l *Log) Page(ctx context.Context, number, limit int) (sweep.Page[mail.Entr
 	return sweep.Page[mail.Entry]{Rows: rowsOf(page.Entries, now), Total: page.TotalRecord}, nil
 }
 
-// Earlier returns the states that a row may have been in before.
-func (l *Log) Earlier(r sweep.Row[mail.Entry]) (ids []sweep.ID) {
-	all := idsOf(r.ID, statusIn(statusOf(r.Item, parseReply(r.Item.Response))))
-	return slices.DeleteFunc(all[:], func(id sweep.ID) bool { return id == r.ID })
-}
-
 // Learn brings what is known about requests up to date.
-func (l *Log) Learn(ctx context.Context) iter.Seq2[sweep.Stored, error] {
-	return func(yield func(sweep.Stored, error) bool) {
-		if !l.updated.IsZero() { // a standby has no sweeps
-			l.calls.forget(time.Now().Add(-l.window()))
-		}
-		if err := l.update(ctx); err != nil {
-			yield(sweep.Stored{}, err)
-			return
-		}
-		again := false
-		for e, err := range l.Store.Learn(ctx) {
-			if err != nil {
-				yield(sweep.Stored{}, fmt.Errorf("deliveries: learn published events: %w", err))
-				return
-			}
-			if !l.note(e) && !again { // of a standby it may be about a call that was made since
-				if err := l.update(ctx); err != nil {
-					yield(sweep.Stored{}, err)
-					return
-				}
-				again = true
-				l.note(e)
-			}
-			open := e.Subject.State == messages.Deferred || e.Subject.State == messages.Unknown
-			if id, isRow := sweep.ParseID(e.ID); isRow && !yield(sweep.Stored{ID: id, At: e.At, Open: open}, nil) {
-				return
-			}
-		}
+func (l *Log) Learn(ctx context.Context, take func(sweep.Stored)) error {
+	if !l.updated.IsZero() { // a standby has no sweeps
+		l.calls.forget(time.Now().Add(-l.window()))
 	}
+	if err := l.update(ctx); err != nil {
+		return err
+	}
+	again := false
+	return l.Store.Learn(ctx, func(e lists.Stored) error {
+		if !l.note(e) && !again { // of a standby it may be about a call that was made since
+			again = true
+			if err := l.update(ctx); err != nil {
+				return err
+			}
+			l.note(e)
+		}
+		if id, isRow := sweep.ParseID(e.ID); isRow {
+			open := e.Subject.State == messages.Deferred || e.Subject.State == messages.Unknown
+			take(sweep.Stored{ID: id, At: e.At, Open: open})
+		}
+		return nil
+	})
 }
 
-// lookBack limits how old, by both its times, a row may be for requests to be read again: older records have been read.
-const lookBack = 24 * time.Hour
-
-// Publish begins to store an event for each row, under the request that it is of.
-func (l *Log) Publish(ctx context.Context, rows []sweep.Row[mail.Entry]) func() (stored int, err error) {
-	recent := func(r sweep.Row[mail.Entry]) bool {
-		old := l.updated.Add(-lookBack)
-		return r.Item.CreatedAt.IsZero() || r.Item.CreatedAt.After(old) || envelopeTime(r.Item.EnvelopeID).After(old)
-	}
-	if slices.ContainsFunc(rows, recent) {
-		if err := l.update(ctx); err != nil {
-			return func() (int, error) { return 0, err }
-		}
+// Publish stores an event for each row, under the request that it is of.
+func (l *Log) Publish(ctx context.Context, rows []sweep.Row[mail.Entry]) (stored int, err error) {
+	if err := l.update(ctx); err != nil {
+		return 0, err
 	}
 	now, offset := time.Now(), l.clock.offset()
 	events := make([]messages.Event, len(rows))
@@ -181,37 +157,31 @@ func (l *Log) Publish(ctx context.Context, rows []sweep.Row[mail.Entry]) func() 
 	}
 	if len(bounces) > 0 {
 		if err := l.Suppress(ctx, bounces); err != nil {
-			return func() (int, error) { return 0, fmt.Errorf("%w: %w", sweep.ErrBehind, err) }
+			return 0, fmt.Errorf("%w: %w", sweep.ErrBehind, err)
 		}
 	}
-	wait := l.store(ctx, events)
-	return func() (int, error) {
-		stored, err := wait()
-		for _, e := range events[:stored] {
-			if l.Published != nil {
-				l.Published(e.State, e.Body.(*messages.DeliveryBody).Match.Confidence)
-			}
-		}
-		return stored, err
+	stored, err = l.store(ctx, events)
+	for _, e := range events[:stored] {
+		l.Published(e.State, e.Body.(*messages.DeliveryBody).Match.Confidence)
 	}
+	return stored, err
 }
 
-// store begins to store events; wait records those that were stored.
-func (l *Log) store(ctx context.Context, events []messages.Event) (wait func() (stored int, err error)) {
-	acknowledged := l.Store.Publish(ctx, events)
-	return func() (int, error) {
-		stored, err := acknowledged()
-		for _, e := range events[:stored] {
-			l.note(lists.StoredAt(e, time.Now()))
-		}
-		return stored, err
+// store stores events, and notes those that were stored.
+func (l *Log) store(ctx context.Context, events []messages.Event) (stored int, err error) {
+	stored, err = l.Store.Publish(ctx, events)
+	for _, e := range events[:stored] {
+		l.note(lists.StoredAt(e, time.Now()))
 	}
+	return stored, err
 }
 
 // eventFor is the event about a row, under the request that it is of.
 func (l *Log) eventFor(listed sweep.Row[mail.Entry], r *row, now time.Time) (messages.Event, found) {
 	r.id = listed.ID.Key()
-	l.Secrets.add(r, listed.Item)
+	for i, known := range l.Secrets {
+		r.to[i], r.from[i] = known.KeyOf(listed.Item.To), known.KeyOf(listed.Item.From)
+	}
 	f := l.calls.match(*r)
 	e := eventOf(listed.Item, listed.ID, now)
 	body := e.Body.(*messages.DeliveryBody)

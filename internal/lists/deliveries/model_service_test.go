@@ -10,14 +10,19 @@ import (
 	"sync"
 	"time"
 
-	"errand/internal/lists/sweep"
 	"errand/pkg/clients"
 	"errand/pkg/clients/mail"
 	"errand/pkg/messages"
 )
 
-// oldestFirst is an order that a sweeper takes for none.
-const oldestFirst sweep.Order = 2
+// pageOrder is the order in which pages show rows.
+type pageOrder int
+
+const (
+	unordered pageOrder = iota
+	newestFirst
+	oldestFirst // which the sweeper takes for none
+)
 
 // realCall is a call that the mail consumer made, and what really became of it.
 type realCall struct {
@@ -75,7 +80,7 @@ type rowManners struct {
 
 // pageManners are how the log is read.
 type pageManners struct {
-	order  sweep.Order
+	order  pageOrder
 	empty  int           // one of that many pages is empty; 0: none
 	depth  int           // rows beyond are never shown; 0: all are
 	fixed  int           // rows of a page, whatever is requested; 0: what is requested
@@ -234,7 +239,7 @@ func (s *service) list(now time.Time) []*realRow {
 	}
 	slices.SortStableFunc(rows, func(a, b *realRow) int {
 		switch s.order {
-		case sweep.NewestFirst:
+		case newestFirst:
 			return b.created.Compare(a.created)
 		case oldestFirst:
 			return a.created.Compare(b.created)

@@ -3,6 +3,7 @@ package deliveries
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"hash/maphash"
 	"iter"
 	"maps"
@@ -32,32 +33,31 @@ func (l *Log) Swept(ctx context.Context, completeThrough time.Time) error {
 		l.scanned = now
 		l.scan(now)
 	}
-	return l.publish(ctx, l.summaries(now, completeThrough))
+	return l.report(ctx, l.summaries(now, completeThrough))
 }
 
-// publish stores events, some at once. When ctx ends, those under way are waited for: they would have to be learned.
-func (l *Log) publish(ctx context.Context, events iter.Seq[messages.Event]) error {
-	page := make([]messages.Event, 0, maxAtOnce)
+// report stores events, some at once. When ctx ends, those under way are waited for: they would have to be learned.
+func (l *Log) report(ctx context.Context, events iter.Seq[messages.Event]) (err error) {
+	var page []messages.Event
+	store := func() error {
+		failpoint.Here(failpoint.BeforePublish, "report")
+		_, err := l.store(context.WithoutCancel(ctx), page)
+		failpoint.Here(failpoint.AfterPublish, "report")
+		page = page[:0]
+		return cmp.Or(err, context.Cause(ctx))
+	}
 	for e := range events {
-		if page = append(page, e); len(page) < maxAtOnce {
-			continue
+		if page = append(page, e); len(page) == maxAtOnce {
+			err = store()
 		}
-		if err := l.report(ctx, page); err != nil {
+		if err != nil {
 			return err
 		}
-		page = page[:0]
 	}
-	return l.report(ctx, page)
-}
-
-func (l *Log) report(ctx context.Context, events []messages.Event) error {
-	if len(events) == 0 {
-		return nil
+	if len(page) > 0 {
+		err = store()
 	}
-	failpoint.Here(failpoint.BeforePublish, "report")
-	_, err := l.store(context.WithoutCancel(ctx), events)()
-	failpoint.Here(failpoint.AfterPublish, "report")
-	return cmp.Or(err, context.Cause(ctx))
+	return err
 }
 
 // scan looks for requests that are too old, or whose summary time alone makes final.
@@ -113,4 +113,52 @@ func (l *Log) summary(g *generation, n uint32, now, through time.Time) (e messag
 	due = !r.erased && !r.summedUp() && b.Accepted > 0 && (b.Queued < b.Accepted || b.Final) &&
 		r.summary != maphash.String(seed, lists.IDOf(e))
 	return e, due
+}
+
+// unsettled is a request that ended uncertain.
+type unsettled struct {
+	over        uint64 // sequence of its outcome
+	fingerprint string
+	batches     []messages.Unsettled // of unknown fate; none if the outcome does not list all
+}
+
+// resolve stores that uncertain requests were sent, where each batch of unknown fate has a row that proves it.
+func (l *Log) resolve(ctx context.Context, now, through time.Time) error {
+	for id, u := range l.open {
+		body := l.resolution(id, u)
+		if body == nil {
+			continue
+		}
+		body.At, body.Evidence.CompleteThrough = messages.Time{Time: now}, messages.Time{Time: through}
+		failpoint.Here(failpoint.BeforePublish, "resolved")
+		e := messages.Event{Operation: messages.Send, State: messages.Resolved, ID: id, Body: body}
+		if err := l.Resolve(context.WithoutCancel(ctx), e, u.over); err != nil {
+			return fmt.Errorf("deliveries: resolve: %w", err)
+		}
+		failpoint.Here(failpoint.AfterPublish, "resolved")
+	}
+	return nil
+}
+
+// resolution is what became of a request that ended uncertain; nil if that is not proven.
+func (l *Log) resolution(id string, u *unsettled) *messages.SendResolved {
+	r := l.calls.known(id)
+	if r == nil || len(u.batches) == 0 {
+		return nil
+	}
+	body := &messages.SendResolved{Common: messages.Common{RequestID: id}, Outcome: messages.Partial, By: messages.BySendingLog,
+		Fingerprint: u.fingerprint}
+	for _, batch := range u.batches {
+		b := messages.BatchEvidence{Batch: batch.Batch, Count: batch.Count, Seen: l.calls.proven(id, batch.Batch, batch.Count)}
+		if b.Seen == 0 {
+			return nil
+		}
+		body.Evidence.Seen += b.Seen
+		body.Evidence.Count += b.Count
+		body.Evidence.Batches = append(body.Evidence.Batches, b)
+	}
+	if int(r.accepted)+body.Evidence.Count >= int(r.recipients) {
+		body.Outcome = messages.Accepted
+	}
+	return body
 }

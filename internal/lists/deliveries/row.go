@@ -37,15 +37,6 @@ func idOf(e mail.Entry, s status) sweep.ID {
 	return id
 }
 
-// idsOf are the ids of all states of a row that is in one.
-func idsOf(id sweep.ID, in status) (ids [statuses - 1]sweep.ID) {
-	for s := delivered; s < statuses; s++ {
-		ids[s-1] = id
-		ids[s-1][15] ^= byte(in ^ s)
-	}
-	return ids
-}
-
 // IDsOf returns the ids of all events that there can be about a row, which is given as in its event. Events that are
 // erased must leave these ids behind, or the row is published again. It returns nil if the row cannot be read.
 func IDsOf(entry json.RawMessage) (ids []string) {
@@ -56,7 +47,8 @@ func IDsOf(entry json.RawMessage) (ids []string) {
 	if json.Unmarshal(entry, &row) != nil || row.EnvelopeID == "" {
 		return nil
 	}
-	for _, id := range idsOf(idOf(mail.Entry{EnvelopeID: row.EnvelopeID, To: row.To}, unseen), unseen) {
+	for s := delivered; s < statuses; s++ {
+		id := idOf(mail.Entry{EnvelopeID: row.EnvelopeID, To: row.To}, s)
 		ids = append(ids, hex.EncodeToString(id[:]))
 	}
 	return ids
@@ -71,7 +63,7 @@ func rowsOf(entries []mail.Entry, now time.Time) []sweep.Row[mail.Entry] {
 		at = entries[first].CreatedAt
 	}
 	for i, e := range entries {
-		state := statusOf(e, parseReply(e.Response))
+		state := statusOf(e, e.Reply())
 		if hasTime(e) {
 			at = e.CreatedAt
 		}
@@ -101,7 +93,7 @@ func statusOf(e mail.Entry, reply messages.SMTP) messages.State {
 
 // eventOf is the event about a row and its state, which id names, before it is matched.
 func eventOf(e mail.Entry, id sweep.ID, now time.Time) messages.Event {
-	reply := parseReply(e.Response)
+	reply := e.Reply()
 	return messages.Event{Operation: messages.Delivery, State: statusOf(e, reply), ID: messages.Unmatched, Body: &messages.DeliveryBody{
 		Common: messages.Common{At: messages.Time{Time: now}}, EventID: hex.EncodeToString(id[:]), Entry: e.Raw, SMTP: reply}}
 }
@@ -128,7 +120,7 @@ func (p party) is(k messages.Key) bool { return k != 0 && slices.Contains(p[:], 
 // rowOf reads a row seen now. offset is how far the upstream's clock is ahead; too large a one says nothing about times.
 func rowOf(e mail.Entry, now time.Time, offset time.Duration) row {
 	r := row{seen: now.UnixMilli()}
-	if wrong(offset) {
+	if offset.Abs() > time.Hour { // then the answers' Date is as likely to be wrong as the rows' times
 		return r
 	}
 	created, accepted := e.CreatedAt, acceptedAt(e.EnvelopeID, e.CreatedAt)

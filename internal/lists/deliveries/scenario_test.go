@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"iter"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -44,19 +43,17 @@ type mailConsumerReader struct {
 	callsRead, eventsRead int
 }
 
-func (r *mailConsumerReader) Requests(_ context.Context, since time.Time) iter.Seq2[history.Entry, error] {
-	return func(yield func(history.Entry, error) bool) {
-		for ; r.callsRead < len(r.sent); r.callsRead++ {
-			if f := r.sent[r.callsRead]; !f.At.Before(since) && !yield(f, nil) {
-				return
-			}
-		}
-		for ; r.eventsRead < len(r.outcomes); r.eventsRead++ {
-			if f := r.outcomes[r.eventsRead]; !f.At.Before(since) && !yield(f, nil) {
-				return
+func (r *mailConsumerReader) Requests(_ context.Context, since time.Time, take func(history.Entry) error) error {
+	unread := slices.Concat(r.sent[r.callsRead:], r.outcomes[r.eventsRead:])
+	r.callsRead, r.eventsRead = len(r.sent), len(r.outcomes)
+	for _, e := range unread {
+		if !e.At.Before(since) {
+			if err := take(e); err != nil {
+				return err
 			}
 		}
 	}
+	return nil
 }
 
 func (r *mailConsumerReader) Resolve(_ context.Context, e messages.Event, over uint64) error {
@@ -86,40 +83,36 @@ func (*store) Lead(context.Context) error        { return nil }
 func (*store) Led(context.Context) (bool, error) { return false, nil }
 func (*store) Resign()                           {}
 
-func (d *store) Learn(context.Context) iter.Seq2[lists.Stored, error] {
-	return func(yield func(lists.Stored, error) bool) {
-		if d.beforeLearn != nil {
-			d.beforeLearn()
-			d.beforeLearn = nil
-		}
-		for ; d.next < len(d.events); d.next++ {
-			e := d.events[d.next]
-			if !yield(lists.StoredAt(e.Event, e.at), nil) {
-				return
-			}
+func (d *store) Learn(_ context.Context, take func(lists.Stored) error) error {
+	if d.beforeLearn != nil {
+		d.beforeLearn()
+		d.beforeLearn = nil
+	}
+	for ; d.next < len(d.events); d.next++ {
+		e := d.events[d.next]
+		if err := take(lists.StoredAt(e.Event, e.at)); err != nil {
+			return err
 		}
 	}
+	return nil
 }
 
 func (d *store) Kept(context.Context) (time.Time, error) { return d.kept, nil }
 
-func (d *store) Publish(_ context.Context, events []messages.Event) func() (int, error) {
-	events = slices.Clone(events)
+func (d *store) Publish(_ context.Context, events []messages.Event) (int, error) {
 	d.sizes = append(d.sizes, len(events))
-	return func() (int, error) {
-		for i, e := range events {
-			if _, err := e.Encode(); err != nil {
+	for i, e := range events {
+		if _, err := e.Encode(); err != nil {
+			return i, err
+		}
+		if d.refuse != nil {
+			if err := d.refuse(e); err != nil {
 				return i, err
 			}
-			if d.refuse != nil {
-				if err := d.refuse(e); err != nil {
-					return i, err
-				}
-			}
-			d.events = append(d.events, stored{e, time.Now()})
 		}
-		return len(events), nil
+		d.events = append(d.events, stored{e, time.Now()})
 	}
+	return len(events), nil
 }
 
 func (d *store) Mark(_ context.Context, m sweep.Mark) error {
@@ -176,7 +169,8 @@ func inScenario(t *testing.T, f func(s *scenario)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s := &scenario{T: t, consumer: &mailConsumer{}, interval: 5 * time.Second, began: time.Now()}
-		s.config, s.secret = Config{ReportAfter: 72 * time.Hour, Secrets: Secrets{oldSecret}}, oldSecret
+		s.config, s.secret = Config{Published: func(messages.State, messages.Confidence) {}, ReportAfter: 72 * time.Hour,
+			Secrets: []*messages.RecipientSecret{oldSecret}}, oldSecret
 		time.Sleep(time.Hour) // the poller watches before anything is sent
 		s.restart()
 		f(s)
@@ -199,11 +193,8 @@ func (s *scenario) learn() {
 	if _, err := s.log.Kept(s.Context()); err != nil {
 		s.Fatal(err)
 	}
-	for learned, err := range s.log.Learn(s.Context()) {
-		if err != nil {
-			s.Fatal(err)
-		}
-		s.known[learned.ID] = true
+	if err := s.log.Learn(s.Context(), func(learned sweep.Stored) { s.known[learned.ID] = true }); err != nil {
+		s.Fatal(err)
 	}
 }
 
@@ -214,7 +205,7 @@ func (s *scenario) sweep() {
 		s.learn()
 	}
 	rows := slices.DeleteFunc(rowsOf(entriesOf(s.rows), time.Now()), func(r sweep.Row[mail.Entry]) bool { return s.known[r.ID] })
-	if _, err := s.log.Publish(s.Context(), rows)(); err != nil {
+	if _, err := s.log.Publish(s.Context(), rows); err != nil {
 		s.Fatal(err)
 	}
 	for _, r := range rows {

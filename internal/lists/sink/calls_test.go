@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/bus"
+	"errand/internal/history"
 	"errand/internal/sandbox/devkit/devtest"
 )
 
@@ -44,11 +45,12 @@ func TestEventsThatAreGoneAreNotWaitedFor(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		var got []string
-		for record, err := range d.Requests(ctx, time.Time{}) {
-			if err != nil {
-				t.Fatalf("after %q: %v", got, err)
-			}
+		err := d.Requests(ctx, time.Time{}, func(record history.Entry) error {
 			got = append(got, record.Subject)
+			return nil
+		})
+		if err != nil {
+			t.Fatalf("after %q: %v", got, err)
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("given %q, want %q", got, want)

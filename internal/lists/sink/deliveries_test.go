@@ -95,20 +95,17 @@ func lead(d *sink.Store) error {
 
 // follow adds what d learns to ids.
 func follow(ids map[sweep.ID]int, d *sink.Store) error {
-	for told, err := range d.Learn(context.Background()) {
-		if err != nil {
-			return err
-		}
+	return d.Learn(context.Background(), func(told lists.Stored) error {
 		if id, isRow := sweep.ParseID(told.ID); isRow {
 			ids[id]++
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // publish stores events and waits for that.
 func publish(d *sink.Store, events []messages.Event) (int, error) {
-	return d.Publish(context.Background(), events)()
+	return d.Publish(context.Background(), events)
 }
 
 func store(t testing.TB, d *sink.Store, events []messages.Event) {
@@ -154,12 +151,13 @@ func TestEveryEventOfADeliveryIsLearned(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got []lists.Stored
-	for e, err := range newSink(t, nc).Learn(t.Context()) {
-		if err != nil {
-			t.Fatal(err)
-		}
+	err := newSink(t, nc).Learn(t.Context(), func(e lists.Stored) error {
 		e.At = time.Time{}
 		got = append(got, e)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 	want := []lists.Stored{lists.StoredAt(row, time.Time{}), lists.StoredAt(delivered(2), time.Time{}), lists.StoredAt(summary, time.Time{})}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -232,8 +230,8 @@ func TestEventsCarryTheirHeaders(t *testing.T) {
 	}
 }
 
-// race lets sweepers publish the same rows, each in another order and three pages
-// at a time, and returns how often each id was stored.
+// race lets sweepers publish the same rows, each in another order, and returns
+// how often each id was stored.
 func race(t *testing.T, conns []*nats.Conn, sweepers, rows, page int) map[string]int {
 	t.Helper()
 	var wg sync.WaitGroup
@@ -249,8 +247,8 @@ func race(t *testing.T, conns []*nats.Conn, sweepers, rows, page int) map[string
 	return storedIDs(t, conns[0])
 }
 
-// storeMissing stores the rows that are not in seen, as a sweeper does: three pages are under way, and after an error
-// it learns and begins again with what is missing. It returns how many events it is certain to have stored.
+// storeMissing stores the rows that are not in seen, as a sweeper does: after an error it learns and begins again with
+// what is missing. It returns how many events it is certain to have stored.
 func storeMissing(d *sink.Store, seen map[sweep.ID]int, rows []int, page int) (stored int, err error) {
 	for {
 		n, err := storeOnce(d, seen, rows, page)
@@ -270,24 +268,7 @@ func storeMissing(d *sink.Store, seen map[sweep.ID]int, rows []int, page int) (s
 }
 
 // storeOnce stores the rows that are not in seen, up to the first error.
-func storeOnce(d *sink.Store, seen map[sweep.ID]int, rows []int, page int) (stored int, first error) {
-	type underWay struct {
-		events []messages.Event
-		wait   func() (int, error)
-	}
-	var pages []underWay
-	end := func() {
-		n, err := pages[0].wait()
-		for _, e := range pages[0].events[:n] {
-			id, _ := sweep.ParseID(e.Body.(*messages.DeliveryBody).EventID)
-			seen[id]++
-		}
-		stored += n
-		if first == nil {
-			first = err
-		}
-		pages = pages[1:]
-	}
+func storeOnce(d *sink.Store, seen map[sweep.ID]int, rows []int, page int) (stored int, err error) {
 	for chunk := range slices.Chunk(rows, page) {
 		var events []messages.Event
 		for _, row := range chunk {
@@ -295,22 +276,17 @@ func storeOnce(d *sink.Store, seen map[sweep.ID]int, rows []int, page int) (stor
 				events = append(events, delivered(row))
 			}
 		}
-		pages = append(pages, underWay{events, d.Publish(context.Background(), events)})
-		if len(pages) == inFlight {
-			end()
+		n, err := publish(d, events)
+		for _, e := range events[:n] {
+			id, _ := sweep.ParseID(e.Body.(*messages.DeliveryBody).EventID)
+			seen[id]++
 		}
-		if first != nil {
-			break
+		if stored += n; err != nil {
+			return stored, err
 		}
 	}
-	for len(pages) > 0 {
-		end()
-	}
-	return stored, first
+	return stored, nil
 }
-
-// inFlight is how many pages a sweeper has under way.
-const inFlight = 3
 
 // storedIDs counts the ids of the events in the stream.
 func storedIDs(t *testing.T, nc *nats.Conn) map[string]int {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"errand/internal/history"
 	"errand/internal/lists/sink"
 	"errand/internal/lists/sweep"
 	"errand/internal/sandbox/devkit/devtest"
@@ -15,11 +16,12 @@ import (
 // requestsOf counts what Requests returns that it did not return before.
 func requestsOf(t *testing.T, d *sink.Store) (n int) {
 	t.Helper()
-	for _, err := range d.Requests(t.Context(), time.Time{}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+	err := d.Requests(t.Context(), time.Time{}, func(history.Entry) error {
 		n++
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 	return n
 }

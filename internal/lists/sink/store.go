@@ -1,11 +1,11 @@
 // Package sink stores the events of pollers in JetStream, and reads back what they need to know.
 //
 //	Lead ─► become the active publisher ─► Learn: read what was published up to there
-//	Publish ─► store events, each fenced on that leadership, several pages at once
+//	Publish ─► store events, each fenced on that leadership
 //	Kept ─► since when the stream has everything that was published
 //
-//	store.go   the two lists, Kept, Mark       write.go   Publish, alone or in atomic batches
-//	lead.go    who leads                       read.go    Learn and Requests: reading a stream once
+//	store.go   the two lists, Kept, Mark, and Learn and Requests, which read a stream once
+//	write.go   who leads; Publish, alone or in atomic batches
 //
 // Whether NATS stored an event is decided in bus (bus.Writes); what an error of Publish means, in settle.
 package sink
@@ -15,6 +15,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -24,6 +25,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/bus"
+	"errand/internal/history"
+	"errand/internal/lists"
 	"errand/internal/lists/sweep"
 	"errand/internal/retry"
 	"errand/pkg/messages"
@@ -33,23 +36,16 @@ import (
 type List struct {
 	Operation messages.Operation // of the watermarks; its stream has all the events
 	Events    []string           // subjects of the events
-	Requests  []Source           // events about requests, in the order in which they are read
-}
-
-// Source is some of the events in an operation's stream.
-type Source struct {
-	Operation messages.Operation
-	Filters   []string // none for all of them
+	Requests  []bus.Replay       // of the events about requests, in the order in which they are read
 }
 
 // The lists.
 var (
-	SendingLog = List{messages.Log, []string{messages.Delivery.Subject("*", "*")}, []Source{
-		{messages.Log, []string{messages.Log.Subject(messages.Sent, ">")}},
-		{Operation: messages.Send}}}
+	SendingLog = List{messages.Log, []string{messages.Delivery.Subject("*", "*")}, []bus.Replay{
+		{Operation: messages.Log, Filters: []string{messages.Log.Subject(messages.Sent, ">")}}, {Operation: messages.Send}}}
 	TransactionList = List{messages.Transactions, []string{messages.Application.Subject("*", "*"), messages.Deduction.Subject("*", "*")},
-		[]Source{{messages.Enroll, []string{messages.Enroll.Subject(messages.Started, "*"), messages.Enroll.Subject(messages.Failed, "*"),
-			messages.Enroll.Subject(messages.Resolved, "*")}}}}
+		[]bus.Replay{{Operation: messages.Enroll, Filters: []string{messages.Enroll.Subject(messages.Started, "*"),
+			messages.Enroll.Subject(messages.Failed, "*"), messages.Enroll.Subject(messages.Resolved, "*")}}}}
 )
 
 // Store keeps the events of one list, for one sweeper and its goroutine.
@@ -58,16 +54,11 @@ type Store struct {
 	js        jetstream.JetStream
 	events    bus.EventStore
 	stream    string
-	writer    string // names this store in its messages
-	encoder   encoder
+	writer    string   // names this store in its messages
+	message   nats.Msg // that was sent last
 
-	// Pollers become the active publisher on a separate subject. Every event is stored on condition that the last
-	// message there is still the publisher's, whose sequence is its fencing token: once another poller has written there,
-	// nothing of the former one is stored, however long it was on its way. So a poller that takes the leadership and reads
-	// the stream up to its message knows everything that was ever published.
-	//
-	// A fence on the stream's last sequence would not do: in a chain of writes with predicted sequences, those behind a
-	// refused one fit again as soon as others have written as many messages as were refused.
+	// Every event is stored on condition that the last message on the subject of turns is still the publisher's, whose sequence is
+	// its fencing token. So a poller that writes there and reads the stream up to its message knows all that was ever published.
 	turns   string
 	turn    uint64             // sequence of our message there; 0 means that another poller may be active
 	token   uint64             // turn, once all before it was learned; 0 means that nothing may be published
@@ -78,28 +69,27 @@ type Store struct {
 	// with it, and these note it, so that one of them knows how far the list was read when the leader is gone.
 	ReadSince *atomic.Int64
 
-	highest   *uint64   // sequence of our messages that is known to be stored
-	atomic    bool      // the stream has replicas: events are stored in atomic batches
-	published reader    // of the list's events
-	requests  []*reader // of its sources
-	made      time.Time // when the stream was, as far as is known
+	highest   *uint64       // sequence of our messages that is known to be stored
+	atomic    bool          // the stream has replicas: events are stored in atomic batches
+	published bus.Replay    // of the list's events
+	requests  []*bus.Replay // of its sources
+	made      time.Time     // when the stream was, as far as is known
 }
 
 // New makes a store over the connection that js and p share; source is the ce-source of the events.
 func New(js jetstream.JetStream, p *bus.Publisher, source string, of List) *Store {
 	s := &Store{operation: of.Operation, turns: string(of.Operation) + ".turn", js: js, stream: bus.EventsOf(of.Operation),
 		events: bus.EventStore{Publisher: p, Source: source}, writer: rand.Text()[:13], ReadSince: new(atomic.Int64), highest: new(uint64),
-		encoder: encoder{source: source, limit: js.Conn().MaxPayload, message: nats.Msg{Header: nats.Header{}}}}
-	s.published = reader{Source: Source{of.Operation, append(slices.Clone(of.Events), s.turns)}}
-	for _, source := range of.Requests {
-		s.requests = append(s.requests, &reader{Source: source})
+		message: nats.Msg{Header: nats.Header{}}}
+	s.published = bus.Replay{Operation: of.Operation, Filters: append(slices.Clone(of.Events), s.turns), HeadersOnly: true}
+	for _, of := range of.Requests {
+		s.requests = append(s.requests, &of)
 	}
 	return s
 }
 
 // Kept returns since when everything that was published is in the stream; zero means always. An unknown row that is older
-// was published, and its event has aged out: without that limit the rows of the retention's last hours would be published
-// again day after day, each a while after it was dropped.
+// was published, and its event has aged out.
 //
 // It is the age that messages may have, or the time of the oldest message: they may have had to be younger before. But after
 // a long absence of pollers, or a purge, that may be the message by which one became active: what was made after the last
@@ -147,14 +137,14 @@ func (s *Store) reset() error {
 	s.turn, s.token = 0, 0
 	s.highest = new(uint64) // what is under way still raises the other one
 	for _, r := range append(s.requests, &s.published) {
-		r.next = 0
+		r.Next = 0
 	}
 	return fmt.Errorf("sink: %s: %w", s.stream, sweep.ErrReset)
 }
 
 // Mark stores how far the list was published, as a watermark. Errors: as for Publish.
 func (s *Store) Mark(ctx context.Context, m sweep.Mark) error {
-	_, err := s.Publish(ctx, []messages.Event{{Operation: s.operation, State: messages.Marked, Body: watermarkOf(m)}})()
+	_, err := s.Publish(ctx, []messages.Event{{Operation: s.operation, State: messages.Marked, Body: watermarkOf(m)}})
 	return err
 }
 
@@ -173,13 +163,12 @@ func (s *Store) LastMark(ctx context.Context) (sweep.Mark, error) {
 	return markOf(w), nil
 }
 
-// knownBy is how it is known that a list was published, by its order.
-var knownBy = [...]messages.Known{
-	sweep.Unordered: messages.ByWholeLog, sweep.NewestFirst: messages.ByNewestFirst}
-
 func watermarkOf(m sweep.Mark) *messages.Watermark {
 	w := &messages.Watermark{Common: messages.Common{At: messages.Time{Time: m.At}}, CompleteThrough: messages.Time{Time: m.CompleteThrough},
-		TotalRecord: m.Total, New: m.New, By: knownBy[m.Order], Scanned: m.Scanned}
+		TotalRecord: m.Total, New: m.New, By: messages.ByWholeLog, Scanned: m.Scanned}
+	if m.NewestFirst {
+		w.By = messages.ByNewestFirst
+	}
 	if m.Anchor != nil {
 		w.Anchor, _ = binary.Append(nil, binary.BigEndian, m.Anchor) // numbers always encode
 	}
@@ -191,9 +180,82 @@ func watermarkOf(m sweep.Mark) *messages.Watermark {
 
 func markOf(w messages.Watermark) sweep.Mark {
 	m := sweep.Mark{At: w.At.Time, CompleteThrough: w.CompleteThrough.Time, Since: cmp.Or(w.Since, &messages.Time{}).Time,
-		Total: w.TotalRecord, New: w.New, Scanned: w.Scanned, Order: sweep.Order(max(0, slices.Index(knownBy[:], w.By)))}
+		Total: w.TotalRecord, New: w.New, Scanned: w.Scanned, NewestFirst: w.By == messages.ByNewestFirst}
 	for key := range slices.Chunk(w.Anchor[:len(w.Anchor)/8*8], 8) {
 		m.Anchor = append(m.Anchor, binary.BigEndian.Uint64(key))
 	}
 	return m
+}
+
+// Learn calls take with what the headers of the events say, once each: see lists.Store. It goes up to the turn or, of a standby, up
+// to the last event. sweep.ErrReset: the stream lost some of what it had.
+func (s *Store) Learn(ctx context.Context, take func(lists.Stored) error) error {
+	last := s.turn
+	if last == 0 {
+		info, err := s.info(ctx)
+		if err == nil && (info.State.LastSeq < *s.highest || info.State.LastSeq+1 < s.published.Next) {
+			err = s.reset()
+		}
+		if err != nil {
+			return err
+		}
+		last = info.State.LastSeq
+	}
+	err := s.published.UpTo(ctx, s.js, last, s.turn == 0, func(m bus.Message) error {
+		if m.Subject == s.turns {
+			return nil
+		}
+		return take(lists.Stored{Subject: messages.ParseSubject(m.Subject), At: m.Time, ID: m.Header.Get(eventID),
+			Recipient: m.Header.Get(recipient)})
+	})
+	if err != nil {
+		return fmt.Errorf("sink: read what was published: %w", err)
+	}
+	s.token = s.turn
+	return nil
+}
+
+// Requests calls take with the unread events of the list's sources, since a time: see lists.Store. It asks the streams' leaders for
+// the last ones, from the last source on: so every outcome comes with the record of its call.
+func (s *Store) Requests(ctx context.Context, since time.Time, take func(history.Entry) error) error {
+	ends := make([]history.Entry, len(s.requests))
+	for i, r := range slices.Backward(s.requests) {
+		var err error
+		if ends[i], err = s.end(ctx, r.Operation, r.Filters...); err != nil {
+			return err
+		}
+	}
+	for i, r := range s.requests {
+		if ends[i].Sequence+1 < r.Next && ends[i].At.After(r.At) { // the stream was made again
+			r.Next = 0
+		}
+		if r.Next == 0 {
+			r.Since = since
+		}
+		err := r.UpTo(ctx, s.js, ends[i].Sequence, false, func(m bus.Message) error {
+			return take(history.Entry{Subject: m.Subject, Sequence: m.Sequence, At: m.Time, Body: m.Data})
+		})
+		if err != nil {
+			return fmt.Errorf("sink: read requests: %w", err)
+		}
+	}
+	return nil
+}
+
+// end is the last event under filters: the last of the stream's state may have been removed.
+func (s *Store) end(ctx context.Context, op messages.Operation, filters ...string) (history.Entry, error) {
+	ctx, cancel := context.WithTimeout(ctx, retry.Storage)
+	defer cancel()
+	return s.events.Newest(ctx, op, filters...)
+}
+
+// Resolve stores what became of a request over its uncertain event. One that another poller stored is as good.
+func (s *Store) Resolve(ctx context.Context, e messages.Event, over uint64) error {
+	ctx, cancel := context.WithTimeout(ctx, retry.Storage)
+	defer cancel()
+	_, err := s.events.Append(ctx, history.Record{Event: e, Last: over, Writer: s.writer})
+	if err != nil && !errors.Is(err, history.ErrFenced) {
+		return err
+	}
+	return nil
 }

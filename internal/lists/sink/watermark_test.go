@@ -18,8 +18,8 @@ func TestAMarkIsReadAsItWasStored(t *testing.T) {
 	for _, m := range []sweep.Mark{
 		{},
 		{At: at},
-		{At: at, CompleteThrough: at.Add(-time.Minute), Since: at.Add(-48 * time.Hour), Total: 70, New: 3, Order: sweep.NewestFirst, Scanned: 50},
-		{At: at, CompleteThrough: at, Order: sweep.Unordered, Scanned: 25},
+		{At: at, CompleteThrough: at.Add(-time.Minute), Since: at.Add(-48 * time.Hour), Total: 70, New: 3, NewestFirst: true, Scanned: 50},
+		{At: at, CompleteThrough: at, Scanned: 25},
 		{At: at, CompleteThrough: at, Since: at.Add(-time.Hour), New: 1},
 	} {
 		e := messages.Event{Operation: messages.Transactions, State: messages.Marked, Body: watermarkOf(m)}
@@ -47,7 +47,7 @@ func TestAWatermarkWithoutAnOrderIsOfAListWithoutOne(t *testing.T) {
 	if err := json.Unmarshal([]byte(newer), &w); err != nil {
 		t.Fatal(err)
 	}
-	if m := markOf(w); m.Order != sweep.Unordered || !m.Since.IsZero() || m.CompleteThrough.IsZero() {
+	if m := markOf(w); m.NewestFirst || !m.Since.IsZero() || m.CompleteThrough.IsZero() {
 		t.Errorf("%+v", m)
 	}
 }

@@ -2,10 +2,12 @@ package sink
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -18,44 +20,137 @@ import (
 	"errand/pkg/messages"
 )
 
-// Publish begins to store a page of events under the leadership that Learn took, and returns a function that waits for it.
-// The waits are called in order, all before Learn; ctx must last as long. Errors: see sweep.Sink.
-func (s *Store) Publish(ctx context.Context, events []messages.Event) (wait func() (stored int, err error)) {
-	token := s.token
-	switch {
-	case token == 0:
-		return func() (int, error) { return 0, sweep.ErrBehind }
-	case len(events) == 0:
-		return func() (int, error) { return 0, nil }
-	case s.atomic: // a cluster has one fenced write in flight, so the page is sent when it is waited for
-		return func() (int, error) {
-			if s.token != token { // a page before failed
-				return 0, sweep.ErrBehind
-			}
-			stored, err := s.batches(ctx, token, events)
-			return stored, s.settle(err)
+// turnBody is the body of a message on the subject of turns.
+type turnBody struct {
+	Writer string `json:"writer"`
+}
+
+// leader is the subject on which a standby asks whether anybody leads. Nothing of it is stored.
+func (s *Store) leader() string { return "errand.leader." + string(s.operation) }
+
+// Lead writes a message on the subject of turns. Behind it no earlier write of any publisher is stored.
+func (s *Store) Lead(ctx context.Context) error {
+	s.turn, s.token = 0, 0
+	body, _ := json.Marshal(turnBody{s.writer}) // texts always encode
+	for try := 1; ; try++ {
+		last, lost, err := s.lastTurn(ctx)
+		switch {
+		case err != nil:
+			return err
+		case lost:
+			return sweep.ErrLed
 		}
-	}
-	writes := s.send(s.events.Publisher.Begin(s.stream, len(events), false, s.highest), token, events)
-	return func() (int, error) {
-		stored, err := writes.Wait(ctx)
-		// In a cluster one fenced write is in flight at a time. Writes behind a refused one may be stored: that is learned.
-		s.atomic = s.atomic || bus.IsInFlight(err)
-		return stored, s.settle(err)
+		m := &nats.Msg{Subject: s.turns, Data: body, Header: nats.Header{"content-type": {"application/json"}}}
+		bus.Fence(m.Header, s.turns, last)
+		a, err := s.events.Publisher.Publish(ctx, m)
+		if err == nil {
+			return s.leads(a.Sequence)
+		}
+		if bus.IsFinal(err) || try == leadTries || !retry.Pause(ctx, time.Duration(try-1)*retry.LeadStep) {
+			return fmt.Errorf("sink: become the active publisher: %w", err)
+		}
 	}
 }
 
-// send sends events, each fenced on the leadership.
-func (s *Store) send(writes *bus.Writes, token uint64, events []messages.Event) *bus.Writes {
-	fence := nats.Header{}
-	bus.Fence(fence, s.turns, token)
+const leadTries = 10
+
+// leads notes the turn, and answers from now on. sweep.ErrReset: the stream lost some of what it had.
+func (s *Store) leads(turn uint64) (err error) {
+	s.led = true
+	if s.answers == nil {
+		nc := s.js.Conn()
+		answer := func(m *nats.Msg) { _ = m.Respond(strconv.AppendInt(nil, s.ReadSince.Load(), 10)) }
+		if s.answers, err = nc.Subscribe(s.leader(), answer); err == nil {
+			err = nc.FlushTimeout(retry.Answer)
+		}
+		if err != nil {
+			return fmt.Errorf("sink: answer who leads: %w", err)
+		}
+	}
+	if turn <= *s.highest || turn < s.published.Next {
+		return s.reset()
+	}
+	s.turn, s.highest = turn, &turn
+	return nil
+}
+
+// lastTurn returns the sequence of the last turn. If that is another poller's and this one led, it has lost the leadership.
+func (s *Store) lastTurn(ctx context.Context) (sequence uint64, lost bool, err error) {
+	last, err := s.end(ctx, s.operation, s.turns)
+	if err != nil {
+		return 0, false, err
+	}
+	var by turnBody
+	if lost = s.led && last.Sequence > 0 && (json.Unmarshal(last.Body, &by) != nil || by.Writer != s.writer); lost {
+		s.Resign()
+		s.turn, s.token, s.led = 0, 0, false
+	}
+	return last.Sequence, lost, nil
+}
+
+// Led reports whether another poller leads: one that leads sees it by the last turn, a standby asks. One that does not answer
+// is stopped or cut off.
+func (s *Store) Led(ctx context.Context) (led bool, err error) {
+	if s.answers != nil {
+		_, led, err = s.lastTurn(ctx)
+		return led, err
+	}
+	for range 2 {
+		asking, cancel := context.WithTimeout(ctx, retry.LeaderAnswer)
+		answer, err := s.js.Conn().RequestWithContext(asking, s.leader(), nil)
+		cancel()
+		switch {
+		case err == nil:
+			s.turn, s.token, s.led = 0, 0, false
+			if read, err := strconv.ParseInt(string(answer.Data), 10, 64); err == nil && read > s.ReadSince.Load() {
+				s.ReadSince.Store(read)
+			}
+			return true, nil
+		case errors.Is(err, nats.ErrNoResponders):
+			return false, nil
+		case ctx.Err() != nil, !errors.Is(err, context.DeadlineExceeded), !s.js.Conn().IsConnected():
+			return false, fmt.Errorf("sink: ask who leads: %w", err)
+		}
+	}
+	return false, nil
+}
+
+// Resign ends the answers to standbys. What this poller publishes is stored until another one has taken the leadership.
+func (s *Store) Resign() {
+	if s.answers != nil {
+		_ = s.answers.Unsubscribe() // it fails when the connection is closed
+	}
+	s.answers = nil
+}
+
+// Publish stores events under the leadership that Learn took. In a cluster, which has one fenced write in flight at a time, they go
+// in atomic batches. Errors: see sweep.Sink.
+func (s *Store) Publish(ctx context.Context, events []messages.Event) (stored int, err error) {
+	switch {
+	case s.token == 0:
+		return 0, sweep.ErrBehind
+	case len(events) == 0:
+		return 0, nil
+	case s.atomic:
+		stored, err = s.batches(ctx, events)
+	default:
+		stored, err = s.send(ctx, events, false)
+		s.atomic = bus.IsInFlight(err) // writes behind a refused one may be stored: that is learned
+	}
+	return stored, s.settle(err)
+}
+
+// send stores events, each fenced on the leadership, or all of a batch.
+func (s *Store) send(ctx context.Context, events []messages.Event, atomic bool) (stored int, err error) {
+	writes, fence := s.events.Publisher.Begin(s.stream, len(events), atomic, s.highest), nats.Header{}
+	bus.Fence(fence, s.turns, s.token)
 	for i, e := range events {
-		m, err := s.encoder.encode(e)
+		m, err := s.encode(e)
 		if err != nil {
 			writes.Abort(err)
 			break
 		}
-		if i == 0 || !s.atomic {
+		if i == 0 || !atomic {
 			maps.Copy(m.Header, fence)
 		}
 		if writes.Send(m) != nil {
@@ -63,14 +158,14 @@ func (s *Store) send(writes *bus.Writes, token uint64, events []messages.Event) 
 		}
 		failpoint.Here(failpoint.Publishing)
 	}
-	return writes
+	return writes.Wait(ctx)
 }
 
 // batches stores events in one atomic batch after the other.
-func (s *Store) batches(ctx context.Context, token uint64, events []messages.Event) (stored int, err error) {
+func (s *Store) batches(ctx context.Context, events []messages.Event) (stored int, err error) {
 	for some := range slices.Chunk(events, bus.MaxAtomic) {
 		for try := 1; ; try++ {
-			_, err = s.send(s.events.Publisher.Begin(s.stream, len(some), true, s.highest), token, some).Wait(ctx)
+			_, err = s.send(ctx, some, true)
 			// The batch before is acknowledged, but the server may still count it as in flight.
 			if !bus.IsInFlight(err) || try == leadTries || !retry.Pause(ctx, time.Duration(try)*retry.BatchStep) {
 				break
@@ -108,30 +203,24 @@ const (
 // errUnencodable means that an event can never be published.
 var errUnencodable = errors.New("an event cannot be encoded")
 
-// encoder makes the messages of events, one after the other in the same memory: the connection copies them.
-type encoder struct {
-	source  string       // ce-source
-	limit   func() int64 // bytes of the largest message that the server takes
-	message nats.Msg
-}
-
-// encode makes the message of an event, valid until the next call. The fence keeps it single without a Nats-Msg-Id.
-func (c *encoder) encode(e messages.Event) (*nats.Msg, error) {
+// encode makes the message of an event, in the memory of the one before: the connection has copied that. The fence keeps it single
+// without a Nats-Msg-Id.
+func (s *Store) encode(e messages.Event) (*nats.Msg, error) {
 	stored := lists.StoredAt(e, time.Time{})
 	if stored.ID == "" {
 		return nil, fmt.Errorf("%w: %s is not an event of a list", errUnencodable, e.Type())
 	}
 	body, err := e.Encode()
-	for err == nil && int64(len(body))+roomForHeaders > c.limit() && messages.Abridge(e.Body) {
+	for err == nil && int64(len(body))+roomForHeaders > s.js.Conn().MaxPayload() && messages.Abridge(e.Body) {
 		body, err = e.Encode()
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errUnencodable, err)
 	}
-	m := &c.message
+	m := &s.message
 	clear(m.Header)
 	m.Subject, m.Reply, m.Data = e.Subject(), "", body
-	e.Headers(m.Header, c.source, stored.ID)
+	e.Headers(m.Header, s.events.Source, stored.ID)
 	if stored.Recipient != "" {
 		m.Header[recipient] = []string{stored.Recipient}
 	}

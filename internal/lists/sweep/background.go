@@ -32,12 +32,13 @@ type background struct {
 // rest goes on with what is read again: Pace pages a second together, unlimited until all was read once. It takes a while at
 // most: head must not wait.
 func (r *run[T]) rest(ctx context.Context) error {
-	now, ordered := time.Now(), r.state.Order == NewestFirst && !r.state.CompleteThrough.IsZero()
+	now, ordered := time.Now(), r.state.NewestFirst && !r.state.CompleteThrough.IsZero()
 	if r.near == nil && ordered && now.Sub(r.nearAt) >= r.roundEvery() {
 		r.near, r.nearAt = newReading(r.nearBack(now)), now
 	}
 	if len(r.open) == 0 && ordered && r.Recent == 0 && now.Sub(r.openAt) >= r.roundEvery() {
-		r.open, r.openAt = r.known.mayChange(), now
+		newer := func(a, b uint64) int { return r.known.open[a].at.Compare(r.known.open[b].at) }
+		r.open, r.openAt = slices.SortedFunc(maps.Keys(r.known.open), newer), now
 	}
 	if r.scan == nil && (r.state.Scanned > 0 || now.Sub(r.scanAt) >= r.scanEvery()) {
 		r.scan, r.scanAt = newReading(r.scanBack(now)), now
@@ -100,7 +101,7 @@ func (r *run[T]) nearBack(now time.Time) time.Time {
 
 // scanEvery is the shortest time from one scan to the next. Where new rows may be anywhere it is as short as can be.
 func (r *run[T]) scanEvery() time.Duration {
-	if r.firstRead() && r.state.Order == NewestFirst {
+	if r.firstRead() && r.state.NewestFirst {
 		return max(r.roundEvery(), r.RoundEvery)
 	}
 	return r.roundEvery()
@@ -126,8 +127,8 @@ func (r *run[T]) step(ctx context.Context, of **reading, until time.Time) error 
 		return err
 	}
 	*of = nil
-	if err := r.collect(ctx, 0); err != nil || w.skipped {
-		return err
+	if w.skipped {
+		return nil
 	}
 	if of == &r.scan || w.Back.IsZero() {
 		r.ended(w)
@@ -140,11 +141,11 @@ func (r *run[T]) step(ctx context.Context, of **reading, until time.Time) error 
 // ended notes that the list was read completely, and what was read is stored. Where rows are not added in front, the total shows
 // none that is removed while another one is added: the row that moved to a page read before is only in the next reading.
 func (r *run[T]) ended(of *reading) {
-	if o, known := of.order(); known {
-		r.state.Order = o
+	if ordered, known := of.newestFirst(); known {
+		r.state.NewestFirst = ordered
 	}
 	sure := of
-	if r.state.Order != NewestFirst && of.pages > 1 {
+	if !r.state.NewestFirst && of.pages > 1 {
 		sure = r.before
 	}
 	if r.before = of; sure != nil {
@@ -196,8 +197,9 @@ func (r *run[T]) look(ctx context.Context, row openRow) error {
 	if err != nil {
 		return err
 	}
+	place := placed(s.at*max(r.size, 1), page.Total)
 	s.next(timesOf(page.Rows), row.at)
-	if err := r.publish(ctx, r.unknown(page.Rows, placed(s.at*max(r.size, 1), page.Total))); err != nil {
+	if err := r.publish(ctx, page.Rows, place); err != nil {
 		return err
 	}
 	return r.pause(ctx, 0, true)
@@ -226,9 +228,4 @@ func (s *search) next(times []time.Time, at time.Time) {
 // placed returns the places of a page's rows, whose first is at from: counted from the end, since the list grows at its beginning.
 func placed(from, total int) func(i int) int {
 	return func(i int) int { return total - from - i }
-}
-
-// mayChange are the keys of rows whose state may change, the newest last.
-func (k *known) mayChange() []uint64 {
-	return slices.SortedFunc(maps.Keys(k.open), func(a, b uint64) int { return k.open[a].at.Compare(k.open[b].at) })
 }

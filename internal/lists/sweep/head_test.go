@@ -3,7 +3,6 @@ package sweep
 import (
 	"context"
 	"errors"
-	"iter"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -18,8 +17,8 @@ import (
 // blind takes the leadership, and cannot read what was published, as a poller without the secret of the records.
 type blind struct{ *sink }
 
-func (d *blind) Learn(context.Context) iter.Seq2[Stored, error] {
-	return func(yield func(Stored, error) bool) { yield(Stored{}, errors.New("it has keys of an unknown secret")) }
+func (d *blind) Learn(context.Context, func(Stored)) error {
+	return errors.New("it has keys of an unknown secret")
 }
 
 // A poller that cannot begin lets another one lead.
@@ -30,10 +29,10 @@ func TestOneThatCannotBeginLetsAnotherOneLead(t *testing.T) {
 		var all sync.WaitGroup
 		broken := w.list.sweeper(nil, 50)
 		broken.Sink = &blind{&sink{store: w.store, stop: stop}}
-		all.Go(func() { _ = broken.Run(ctx) })
+		all.Go(func() { broken.Run(ctx) })
 		time.Sleep(time.Second)
 		healthy := w.list.sweeper(&sink{store: w.store, stop: stop}, 50)
-		all.Go(func() { _ = healthy.Run(ctx) })
+		all.Go(func() { healthy.Run(ctx) })
 		all.Wait()
 		if n := len(w.events); n != 100 {
 			t.Errorf("%d of 100 rows are published in ten minutes; the healthy one says %q, the broken one %q", n, healthy.Fault(), broken.Fault())
@@ -71,7 +70,7 @@ func TestOneThatCannotReadLeadsNoLongerBeforeAnotherOneDoes(t *testing.T) {
 					t.Errorf("%d leads while the other one says that it does", i)
 				}
 			}
-			all.Go(func() { _ = s.Run(ctx) })
+			all.Go(func() { s.Run(ctx) })
 			time.Sleep(time.Minute)
 		}
 		for i := range 2 { // first one of them, then the other one
@@ -191,9 +190,7 @@ func TestAListThatDropsItsOldestRowsAtOnceIsReadOn(t *testing.T) {
 		k := &sink{store: s, stop: stop}
 		var mark Mark
 		k.onMark = func(m Mark) { mark = m }
-		if err := g.sweeper(k, 100, zerolog.Nop()).Run(ctx); err != nil {
-			t.Fatal(err)
-		}
+		g.sweeper(k, 100, zerolog.Nop()).Run(ctx)
 		at := map[ID]time.Time{}
 		for _, e := range s.events {
 			at[e.ID] = e.At

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
-	"iter"
 	"time"
 )
 
@@ -30,7 +29,9 @@ type Row[T any] struct {
 	ID    ID
 	At    time.Time // when the row was made, as the list says; zero if unknown
 	Final bool      // its state will not change
-	Item  T
+	// Before is the state that it was in before, of a row that may change at any age; zero if that is not known.
+	Before ID
+	Item   T
 }
 
 // Page is one page of the list.
@@ -43,24 +44,22 @@ type Page[T any] struct {
 type List[T any] interface {
 	// Page reads a page, from 1, of about limit rows, which the caller then owns. Errors are pkg/clients'.
 	Page(ctx context.Context, number, limit int) (Page[T], error)
-	// Earlier returns the states that a row may have been in before.
-	Earlier(row Row[T]) []ID
 }
 
 // Sink publishes rows as events, under a leadership: while one sweeper has it, no other one's events are stored. No two
-// calls overlap, but up to inFlight waits may be outstanding.
+// calls overlap.
 type Sink[T any] interface {
 	Leadership
-	// Learn yields the states that any sweeper published since the last call; the first time all that are kept. It goes up
-	// to the leadership if this sweeper has it, which may publish from then on, else up to what is stored by now. It may
+	// Learn calls take with the states that any sweeper published since the last call; the first time all that are kept. It goes
+	// up to the leadership if this sweeper has it, which may publish from then on, else up to what is stored by now. It may
 	// return ErrReset.
-	Learn(ctx context.Context) iter.Seq2[Stored, error]
+	Learn(ctx context.Context, take func(Stored)) error
 	// Reset is called after ErrReset, before anything else: what was learned is forgotten.
 	Reset()
-	// Publish begins to store an event for each row. wait returns how many, from the first, are certainly stored.
-	// ErrBehind means that another sweeper may lead, or that some may be stored: call Lead and Learn after all outstanding
-	// waits. After any other error but ErrReset the same call would fail again.
-	Publish(ctx context.Context, rows []Row[T]) (wait func() (stored int, err error))
+	// Publish stores an event for each row. With an error it returns how many, from the first, are certainly stored.
+	// ErrBehind means that another sweeper may lead, or that some may be stored: call Lead and Learn. After any other error but
+	// ErrReset the same call would fail again.
+	Publish(ctx context.Context, rows []Row[T]) (stored int, err error)
 	// Swept is called after each sweep that came through, with the time up to which all rows are published. Errors: as for
 	// Publish.
 	Swept(ctx context.Context, completeThrough time.Time) error
@@ -68,8 +67,8 @@ type Sink[T any] interface {
 
 // Leadership is the part of a Sink that is the same for every list: who leads, and how far the list is published.
 type Leadership interface {
-	// Lead takes the leadership, from whichever sweeper has it, after all outstanding waits. ErrLed: another sweeper has
-	// taken it from this one, which is a standby from now on and may call Lead again. It may return ErrReset.
+	// Lead takes the leadership, from whichever sweeper has it. ErrLed: another sweeper has taken it from this one, which is a
+	// standby from now on and may call Lead again. It may return ErrReset.
 	Lead(ctx context.Context) error
 	// Led reports whether another sweeper says that it leads. Of one that leads it asks who took the leadership last:
 	// true means that it lost it, and is a standby from now on.
@@ -108,7 +107,7 @@ type Mark struct {
 	Since           time.Time // rows made before count as published; zero if none do. It never goes back.
 	Total           int       // rows of the list, as its last page said
 	New             int       // events since the mark before
-	Order           Order     // of the list
+	NewestFirst     bool      // is the list's order, as far as is known; only such a list is read in time however long it is
 	Anchor          []uint64  // keys of the rows from which on all were published: see head
 	Scanned         int       // rows from the first on at which the scan has arrived
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"flag"
-	"iter"
 	"runtime"
 	"slices"
 	"testing"
@@ -56,24 +55,22 @@ func (l *longList) Earlier(Row[int]) []ID { return nil }
 // counter is a sink that counts what is published.
 type counter struct{ stored int }
 
-func (*counter) Led(context.Context) (bool, error) { return false, nil }
-func (*counter) Lead(context.Context) error        { return nil }
-func (*counter) Reset()                            {}
-func (*counter) Resign()                           {}
-func (*counter) Learn(context.Context) iter.Seq2[Stored, error] {
-	return func(func(Stored, error) bool) {}
-}
+func (*counter) Led(context.Context) (bool, error)              { return false, nil }
+func (*counter) Lead(context.Context) error                     { return nil }
+func (*counter) Reset()                                         {}
+func (*counter) Resign()                                        {}
+func (*counter) Learn(context.Context, func(Stored)) error      { return nil }
 func (*counter) Kept(context.Context) (at time.Time, err error) { return at, nil }
-func (c *counter) Publish(_ context.Context, rows []Row[int]) func() (int, error) {
+func (c *counter) Publish(_ context.Context, rows []Row[int]) (int, error) {
 	c.stored += len(rows)
-	return func() (int, error) { return len(rows), nil }
+	return len(rows), nil
 }
 func (*counter) Mark(context.Context, Mark) error             { return nil }
 func (*counter) LastMark(context.Context) (m Mark, err error) { return m, nil }
 func (*counter) Swept(context.Context, time.Time) error       { return nil }
 
 // An idle list is seen again, from its first row to its last, in a second a page and what its newest rows take, which
-// is half of the pages at most, by 67 calls a minute; what is known of it takes about 8 bytes a row.
+// is half of the pages at most, by 67 calls a minute; what is known of it takes about 12 bytes a row.
 func TestALongIdleListIsSeenAgainAtAPageASecond(t *testing.T) {
 	pages := time.Duration(*longRows/100) * time.Second * 115 / 100 // each shows a row of the one before
 	for name, c := range map[string]struct{ every, most time.Duration }{
@@ -103,7 +100,7 @@ func (l *longList) seenAgain(t *testing.T) (took time.Duration, calls int) {
 	defer stop()
 	c, before, began := &counter{}, heap(), time.Time{}
 	s := &Sweeper[int]{List: l, Sink: c, Policy: retry.Policy{First: 200 * time.Millisecond, Max: 10 * time.Second, Tries: 5},
-		Logger:   zerolog.Nop(),
+		Logger: zerolog.Nop(), Lag: func(time.Duration) {}, Leading: func(bool) {},
 		Settings: Settings{Name: "list", Interval: 10 * time.Second, Limit: 100, Overlap: 15 * time.Minute}}
 	s.Lag = func(time.Duration) {
 		switch {
@@ -111,7 +108,7 @@ func (l *longList) seenAgain(t *testing.T) (took time.Duration, calls int) {
 		case began.IsZero():
 			used := heap() - before
 			t.Logf("the first reading: %v, %d calls; then %d bytes a row are in use", time.Since(l.began), l.calls, used/uint64(l.rows))
-			if l.rows >= 1<<20 && used > 12*uint64(l.rows) {
+			if l.rows >= 1<<20 && used > 14*uint64(l.rows) {
 				t.Errorf("%d bytes for %d rows", used, l.rows)
 			}
 			began, l.calls = time.Now(), 0
@@ -120,9 +117,7 @@ func (l *longList) seenAgain(t *testing.T) (took time.Duration, calls int) {
 			stop()
 		}
 	}
-	if err := s.Run(ctx); err != nil {
-		t.Fatal(err)
-	}
+	s.Run(ctx)
 	if c.stored != l.rows {
 		t.Errorf("%d rows were published, want %d", c.stored, l.rows)
 	}
@@ -135,15 +130,13 @@ func TestALongListThatIsReadSeldomIsReadWholly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &longList{rows: 90_000, every: 10 * time.Second, began: time.Now(), read: make([]bool, 900), open: true}
 		s := &Sweeper[int]{List: l, Sink: &counter{}, Policy: retry.Policy{First: 200 * time.Millisecond, Max: 10 * time.Second, Tries: 5},
-			Logger: zerolog.Nop(),
+			Logger: zerolog.Nop(), Lag: func(time.Duration) {}, Leading: func(bool) {},
 			Settings: Settings{Name: "list", Interval: 30 * time.Second, Limit: 100, Overlap: 15 * time.Minute,
 				Recent: time.Hour, RoundEvery: 3 * time.Hour, Pace: 1}}
 		l.slow = 500 * time.Millisecond // as with two calls a second
 		ctx, stop := context.WithTimeout(t.Context(), 13*time.Hour)
 		defer stop()
-		if err := s.Run(ctx); err != nil {
-			t.Fatal(err)
-		}
+		s.Run(ctx)
 		if took := l.last[880].Sub(l.last[20]); took < 800*time.Second || took > 1500*time.Second {
 			t.Errorf("86,000 rows are read in %v", took)
 		}

@@ -19,11 +19,11 @@ func TestAStateThatAgedOutIsNotPublishedAgain(t *testing.T) {
 		w.age = 24 * time.Hour
 		w.sweeper.Limit = 1000
 		n, began, added := len(w.rows), time.Now(), false
-		w.busy = func(l *list) { // as many rows as are sealed at once come, and go an hour later
+		w.busy = func(l *list) { // as many rows as are forgotten at once come, and go an hour later
 			switch since := time.Since(began); {
 			case !added && since > 5*time.Minute:
 				added = true
-				for range maxRecent {
+				for range maxPart {
 					l.made++
 					l.rows = append(l.rows, &row{key: l.made, created: time.Now(), states: 1, final: true})
 				}

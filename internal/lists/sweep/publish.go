@@ -1,9 +1,12 @@
 package sweep
 
 import (
+	"cmp"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -11,107 +14,93 @@ import (
 	"errand/internal/retry"
 )
 
-// inFlight is how many pages are being stored at once: the next are read while one's acknowledgements are on their way.
-const inFlight = 3
-
-// publisher has rows published, each state once.
-type publisher[T any] struct {
-	sink    Sink[T]
-	earlier func(Row[T]) []ID
-	known   known
-	since   time.Time // rows made before count as published: see Mark
-	keptAt  time.Time // when the sink was asked for it
-	pages   []page[T] // being stored, oldest first
-	pending map[uint64]struct{}
-	stored  int  // events stored
-	lost    bool // rows of a page could not be stored
-}
-
-type page[T any] struct {
-	rows []Row[T]
-	wait func() (int, error)
-}
-
-func newPublisher[T any](list List[T], sink Sink[T]) publisher[T] {
-	return publisher[T]{sink: sink, earlier: list.Earlier, pending: map[uint64]struct{}{}}
+// published is what was published, and since when all of it is known.
+type published struct {
+	known  known
+	since  time.Time // rows made before count as published: see Mark
+	keptAt time.Time // when the sink was asked for it
+	stored int       // events stored
 }
 
 // maxTries is how often publishing is begun again before a sweep fails.
 const maxTries = 20
 
-// relearn makes publishing possible again. Its error: it would be useless.
-func (p *publisher[T]) relearn(ctx context.Context, err error, try int) error {
-	switch {
-	case ctx.Err() != nil:
-		return context.Cause(ctx)
-	case err != nil && !errors.Is(err, ErrBehind), try == maxTries:
-		return fmt.Errorf("sweep: publish: %w", err)
+// again calls store until nothing is in its way: what others published is learned.
+func (r *run[T]) again(ctx context.Context, store func() error) error {
+	for try := 1; ; try++ {
+		err := store()
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case !errors.Is(err, ErrBehind), try == maxTries:
+			return fmt.Errorf("sweep: publish: %w", err)
+		}
+		retry.Pause(ctx, time.Duration(min(try, 10))*retry.RelearnStep)
+		if err := r.leadAgain(ctx); err != nil {
+			return err
+		}
 	}
-	retry.Pause(ctx, time.Duration(min(try, 10))*retry.RelearnStep)
-	return p.leadAgain(ctx)
 }
 
 // leadAgain leads again, and learns what was published meanwhile.
-func (p *publisher[T]) leadAgain(ctx context.Context) error {
-	if err := p.readKept(ctx); err != nil { // before anything is stored
+func (r *run[T]) leadAgain(ctx context.Context) error {
+	if err := r.readKept(ctx); err != nil { // before anything is stored
 		return err
 	}
-	if err := p.sink.Lead(ctx); err != nil {
+	if err := r.Sink.Lead(ctx); err != nil {
 		return fmt.Errorf("sweep: lead: %w", err)
 	}
-	return p.learn(ctx)
+	return r.learn(ctx)
 }
 
 // learn learns what was published.
-func (p *publisher[T]) learn(ctx context.Context) error {
-	for s, err := range p.sink.Learn(ctx) {
-		if err != nil {
-			return fmt.Errorf("sweep: learn published events: %w", err)
-		}
-		p.known.add(s.ID, s.At)
-		p.known.watch(s.ID.Key(), !s.Open, openRow{since: s.At, at: s.At, state: s.ID.short()})
+func (r *run[T]) learn(ctx context.Context) error {
+	err := r.Sink.Learn(ctx, func(s Stored) {
+		r.known.add(s.ID, s.At)
+		r.known.watch(s.ID.Key(), !s.Open, openRow{since: s.At, at: s.At, state: s.ID.short()})
+	})
+	if err != nil {
+		return fmt.Errorf("sweep: learn published events: %w", err)
 	}
 	return nil
 }
 
 // readKept asks what is kept of the events, and forgets what is not. After a long absence nothing is kept, and what came
 // since the last event is still to be published: the events that are stored meanwhile do not change that.
-func (p *publisher[T]) readKept(ctx context.Context) error {
+func (r *run[T]) readKept(ctx context.Context) error {
 	now := time.Now()
-	kept, err := p.sink.Kept(ctx)
+	kept, err := r.Sink.Kept(ctx)
 	if err != nil {
 		return fmt.Errorf("sweep: read since when events are kept: %w", err)
 	}
-	if !p.since.IsZero() && !p.keptAt.IsZero() {
-		kept = earlier(kept, p.since.Add(now.Sub(p.keptAt)))
+	if !r.since.IsZero() && !r.keptAt.IsZero() {
+		kept = earlier(kept, r.since.Add(now.Sub(r.keptAt)))
 	}
-	p.since, p.keptAt = later(p.since, kept), now
-	p.known.drop(p.since, now)
+	r.since, r.keptAt = later(r.since, kept), now
+	r.known.drop(r.since, now)
 	return nil
 }
 
 // unknown returns the rows whose states were not published, in the room of all. place is where they are in the list, or nil.
-func (p *publisher[T]) unknown(rows []Row[T], place func(i int) int) []Row[T] {
-	now, unknown := time.Now(), rows[:0]
+func (r *run[T]) unknown(rows []Row[T], place func(i int) int) []Row[T] {
+	now, unknown, twice := time.Now(), rows[:0], map[ID]bool{}
 	for i, row := range rows {
-		if _, twice := p.pending[row.ID.short()]; twice {
-			continue
-		}
-		was := p.known.open[row.ID.Key()].state
+		was := r.known.open[row.ID.Key()].state
 		switch {
-		case was == row.ID.short():
-		case p.known.has(row.ID):
+		case was == row.ID.short(), twice[row.ID]:
+		case r.known.has(row.ID):
 			was = row.ID.short()
-		case !row.At.IsZero() && row.At.Before(p.since) && !p.watched(row): // it has aged out
+		case !row.At.IsZero() && row.At.Before(r.since) && !r.watched(row): // it has aged out
 			if !row.Final { // but its next state has not
-				p.known.add(row.ID, now)
+				r.known.add(row.ID, now)
 			}
 		default:
-			unknown = append(unknown, row)
-			p.pending[row.ID.short()] = struct{}{}
+			unknown, twice[row.ID] = append(unknown, row), true
 		}
 		if place != nil {
-			p.known.watch(row.ID.Key(), row.Final, openRow{since: now, seen: now, at: row.At, place: place(i), state: was})
+			r.known.watch(row.ID.Key(), row.Final, openRow{since: now, seen: now, at: row.At, place: place(i), state: was})
 		}
 	}
 	clear(rows[len(unknown):])
@@ -119,65 +108,164 @@ func (p *publisher[T]) unknown(rows []Row[T], place func(i int) int) []Row[T] {
 }
 
 // watched reports whether another state of the row was seen or published.
-func (p *publisher[T]) watched(row Row[T]) bool {
-	_, open := p.known.open[row.ID.Key()]
-	return open || slices.ContainsFunc(p.earlier(row), p.known.has)
+func (r *run[T]) watched(row Row[T]) bool {
+	_, open := r.known.open[row.ID.Key()]
+	return open || row.Before != ID{} && r.known.has(row.Before)
 }
 
-// publish begins to store rows, which unknown has returned.
-func (p *publisher[T]) publish(ctx context.Context, rows []Row[T]) error {
-	if len(rows) == 0 {
-		return nil
-	}
-	p.begin(ctx, rows)
-	return p.collect(ctx, inFlight-1)
-}
-
-func (p *publisher[T]) begin(ctx context.Context, rows []Row[T]) {
-	failpoint.Here(failpoint.BeforePublish)
-	// When ctx ends, the events under way are waited for: they would have to be learned again.
-	p.pages = append(p.pages, page[T]{rows, p.sink.Publish(context.WithoutCancel(ctx), rows)})
-}
-
-// collect waits until at most so many pages are being stored. What failed is published again, after others' was learned.
-func (p *publisher[T]) collect(ctx context.Context, most int) error {
-	for try := 1; ; try++ {
-		rest, err := p.settle(most)
-		if err == nil && len(rest) == 0 {
+// publish stores the rows whose states were not published; see unknown.
+func (r *run[T]) publish(ctx context.Context, rows []Row[T], place func(i int) int) error {
+	err := r.again(ctx, func() error {
+		rows, place = r.unknown(rows, place), nil
+		if len(rows) == 0 { // others' were learned
 			return nil
 		}
-		if err := p.relearn(ctx, err, try); err != nil {
-			p.lost = p.lost || len(rest) > 0
-			return err
+		failpoint.Here(failpoint.BeforePublish)
+		// When ctx ends, the events under way are waited for: they would have to be learned again.
+		n, err := r.Sink.Publish(context.WithoutCancel(ctx), rows)
+		failpoint.Here(failpoint.AfterPublish)
+		for _, row := range rows[:n] {
+			r.known.add(row.ID, time.Now())
 		}
-		if rest = p.unknown(rest, nil); len(rest) > 0 {
-			p.begin(ctx, rest)
+		r.stored += n
+		rows = rows[n:]
+		return err
+	})
+	if err != nil { // a reading that counted the rows is not complete
+		r.heading, r.near = nil, nil
+		if r.scan != nil {
+			r.scan.skipped = true
 		}
-		most = 0
+	}
+	return err
+}
+
+// extra is rows from another source than the pages, such as a look-up.
+type extra[T any] struct {
+	rows []Row[T]
+	done chan<- error // has room for one
+}
+
+func (s *Sweeper[T]) init() { s.once.Do(func() { s.asked = make(chan extra[T]) }) }
+
+// Publish has rows from another source stored, each state once; they do not move the mark. It waits for Run, and is safe for
+// concurrent use. ErrLed: another sweeper leads.
+func (s *Sweeper[T]) Publish(ctx context.Context, rows []Row[T]) error {
+	s.init()
+	done := make(chan error, 1)
+	select {
+	case s.asked <- extra[T]{rows, done}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 }
 
-// settle waits until at most so many pages are being stored, none after an error.
-func (p *publisher[T]) settle(most int) (rest []Row[T], err error) {
-	for len(p.pages) > most {
-		page := p.pages[0]
-		p.pages = p.pages[1:]
-		n, failed := page.wait()
-		failpoint.Here(failpoint.AfterPublish)
-		for i, row := range page.rows {
-			delete(p.pending, row.ID.short())
-			if i < n {
-				p.known.stored(row.ID, time.Now())
-			}
+// Leads waits until this sweeper leads. Its error is the context's.
+func (s *Sweeper[T]) Leads(ctx context.Context) error {
+	for s.Publish(ctx, nil) != nil {
+		if !retry.Pause(ctx, retry.StandBy) {
+			return context.Cause(ctx)
 		}
-		p.stored += n
-		rest = append(rest, page.rows[n:]...)
-		if failed != nil {
-			most = 0
-			if err == nil || !errors.Is(failed, ErrBehind) {
-				err = failed
+	}
+	return nil
+}
+
+// pause waits, and publishes extra rows meanwhile if this sweeper leads. It ends with the first error.
+func (r *run[T]) pause(ctx context.Context, wait time.Duration, leads bool) error {
+	for end := time.After(wait); ; {
+		select {
+		case <-end:
+			return nil
+		case <-ctx.Done():
+			return nil
+		case e := <-r.asked:
+			err := ErrLed
+			if leads {
+				err = r.publish(ctx, e.rows, nil)
+			}
+			if e.done <- err; err != nil && leads {
+				return err
 			}
 		}
 	}
-	return rest, err
+}
+
+// known is the set of published states, rebuilt from the events.
+type known struct {
+	parts []part             // oldest first
+	open  map[uint64]openRow // rows whose state may change, by their keys
+}
+
+type openRow struct {
+	since time.Time // when it was seen first
+	seen  time.Time // when it was seen last; zero if by others only
+	at    time.Time // when it was made, or its event
+	place int       // in the list, when it was seen last
+	state uint64    // short ID of the last state that is surely stored, for longer than its event is kept; 0 if none is
+}
+
+// part is states that are forgotten at once: the last one was stored at a time.
+type part struct {
+	states map[uint64]struct{}
+	stored time.Time
+}
+
+// maxPart is the number of states of a part: as many as a map has in 12 bytes each.
+const maxPart = 200_000
+
+// watchOpen is how long a row whose state may change is watched: servers give up after five days (RFC 5321, 4.5.4.1).
+const watchOpen = 5 * 24 * time.Hour
+
+// short is what is kept of an ID: its second half.
+func (id ID) short() uint64 { return binary.BigEndian.Uint64(id[8:]) }
+
+func (k *known) has(id ID) bool {
+	for _, p := range slices.Backward(k.parts) {
+		if _, ok := p.states[id.short()]; ok {
+			return true
+		}
+	}
+	return false
+}
+
+func (k *known) add(id ID, stored time.Time) {
+	n := len(k.parts)
+	if n == 0 || len(k.parts[n-1].states) >= maxPart {
+		k.parts = append(k.parts, part{states: map[uint64]struct{}{}})
+		n++
+	}
+	k.parts[n-1].states[id.short()], k.parts[n-1].stored = struct{}{}, stored
+	if row, open := k.open[id.Key()]; open {
+		row.state = id.short()
+		k.open[id.Key()] = row
+	}
+}
+
+// drop forgets what was published before a time, and rows that were watched long enough.
+func (k *known) drop(kept, now time.Time) {
+	k.parts = slices.DeleteFunc(k.parts, func(p part) bool { return p.stored.Before(kept) })
+	maps.DeleteFunc(k.open, func(_ uint64, row openRow) bool { return now.Sub(row.since) > watchOpen })
+}
+
+// watch notes that the state of a row may still change, or will not.
+func (k *known) watch(key uint64, final bool, row openRow) {
+	if final {
+		delete(k.open, key)
+		return
+	}
+	if before, there := k.open[key]; there {
+		row.since, row.state = before.since, cmp.Or(row.state, before.state)
+	} else if !row.at.IsZero() && row.since.Sub(row.at) >= watchOpen {
+		return
+	}
+	if k.open == nil {
+		k.open = map[uint64]openRow{}
+	}
+	k.open[key] = row
 }

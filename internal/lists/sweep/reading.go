@@ -113,26 +113,16 @@ func (t *trend) note(at time.Time) {
 	t.last = at
 }
 
-// order is the order of nearly all steps between pages, or between rows where there are few pages; known says that there are enough.
-func (w *reading) order() (o Order, known bool) {
+// newestFirst reports whether nearly all steps lead back, between pages, or between rows where there are few pages; known: there are
+// enough.
+func (w *reading) newestFirst() (yes, known bool) {
 	for _, t := range []trend{w.medians, w.rows} {
-		if all := t.up + t.down; all >= 8 && 10*t.down >= 9*all {
-			return NewestFirst, true
-		} else if all >= 8 {
-			return Unordered, true
+		if all := t.up + t.down; all >= 8 {
+			return 10*t.down >= 9*all, true
 		}
 	}
-	return Unordered, false
+	return false, false
 }
-
-// Order is the order in which a list shows its rows.
-type Order int
-
-// The orders.
-const (
-	Unordered   Order = iota // any other one, or not known yet
-	NewestFirst              // only such a list is read in time however long it is
-)
 
 // timesOf are the times at which rows were made, as far as they are known.
 func timesOf[T any](rows []Row[T]) []time.Time {

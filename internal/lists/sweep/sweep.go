@@ -5,14 +5,14 @@
 //	near   the newest rows again, which may be late                                      } a page a second together
 //	scan   around the whole list: what is very late, changed or misplaced               /
 //	               │
-//	page ─► states not known ─► Sink.Publish, pages in flight ─► known ─► mark
+//	page ─► states not known ─► Sink.Publish ─► known ─► mark
 //	             ▲                  └─ ErrBehind: Sink.Lead and Learn, publish what is still missing
 //	             └─ learned from the events themselves
 //
 // The events are the only memory: there is no cursor that could disagree with them. One sweeper leads; the others read
 // nothing of the list, and follow the events, until none answers that it leads.
 //
-// A state that begins and ends between two looks is never seen. Only head.go and a whole scan move the mark; the order of
+// A state that begins and ends between two looks is never seen. Only a head and a whole scan move the mark; the order of
 // the steps in run.go (publish, learn, mark) decides what it may claim: change it only with the model's runs.
 package sweep
 
@@ -31,8 +31,8 @@ import (
 	"errand/pkg/clients"
 )
 
-// Sweeper sweeps one list. List, Sink and Settings are required. It works in one goroutine,
-// and another one that reads ahead.
+// Sweeper sweeps one list. All exported fields are required. It works in one goroutine,
+// and another one that reads the next page.
 type Sweeper[T any] struct {
 	List   List[T]
 	Sink   Sink[T]
@@ -40,10 +40,8 @@ type Sweeper[T any] struct {
 	Settings
 	Logger zerolog.Logger
 
-	// Lag, if set, is called after each complete sweep with the time since it began.
-	Lag func(time.Duration)
-	// Leading, if set, is called when this sweeper begins and ceases to lead.
-	Leading func(bool)
+	Lag     func(time.Duration) // is called after each complete sweep with the time since it began
+	Leading func(bool)          // is called when this sweeper begins and ceases to lead
 
 	fault    atomic.Pointer[fault]
 	warned   time.Time               // when a failed sweep was last logged
@@ -105,43 +103,23 @@ func (s *Sweeper[T]) ReadLately(at time.Time) bool {
 	return last != nil && !at.Before(last.Back) && time.Since(last.Began) < 2*retry.RoundEvery
 }
 
-// Run sweeps until ctx ends, while no other sweeper leads; events under way are finished first. The error names a missing
-// field; other errors are logged.
-func (s *Sweeper[T]) Run(ctx context.Context) error {
-	switch {
-	case s.List == nil || s.Sink == nil:
-		return errors.New("sweep: List and Sink are required")
-	case s.Interval <= 0 || s.Limit <= 0:
-		return errors.New("sweep: Interval and Limit must be positive")
-	case s.Overlap < 0:
-		return errors.New("sweep: Overlap must not be negative")
-	}
+// Run sweeps until ctx ends, while no other sweeper leads; events under way are finished first. Errors are logged.
+func (s *Sweeper[T]) Run(ctx context.Context) {
 	s.init()
 	defer s.Sink.Resign()
 	var err error
-	for r := s.begin(); ctx.Err() == nil; {
+	for r := (&run[T]{Sweeper: s}); ctx.Err() == nil; {
 		if err = r.standBy(ctx, err); err == nil {
-			s.says("sweep: leads", true)
+			s.Logger.Info().Msg("sweep: leads")
+			s.Leading(true)
 			err = r.sweeps(ctx)
-			s.says("sweep: standby", false)
+			s.Logger.Info().Msg("sweep: standby")
+			s.Leading(false)
 		}
 		if errors.Is(err, ErrReset) {
 			s.Sink.Reset()
-			r = s.begin()
+			r = &run[T]{Sweeper: s}
 		}
-	}
-	return nil
-}
-
-func (s *Sweeper[T]) begin() *run[T] {
-	return &run[T]{Sweeper: s, publisher: newPublisher(s.List, s.Sink)}
-}
-
-// says logs that this sweeper begins or ceases to lead.
-func (s *Sweeper[T]) says(what string, leads bool) {
-	s.Logger.Info().Msg(what)
-	if s.Leading != nil {
-		s.Leading(leads)
 	}
 }
 
@@ -203,9 +181,6 @@ func (r *run[T]) sweeps(ctx context.Context) error {
 	for {
 		began := time.Now()
 		stored, err := r.sweep(ctx)
-		if err != nil {
-			r.fail()
-		}
 		if errors.Is(err, ErrReset) || errors.Is(err, ErrLed) || ctx.Err() != nil {
 			return cmp.Or(err, context.Cause(ctx))
 		}
@@ -219,9 +194,7 @@ func (r *run[T]) sweeps(ctx context.Context) error {
 		} else {
 			failures = 0
 			r.setFault("", false)
-			if r.Lag != nil {
-				r.Lag(time.Since(began))
-			}
+			r.Lag(time.Since(began))
 			period = min(max(2*period, retry.SweepMin), r.Interval)
 			if stored > 0 {
 				period = min(retry.SweepMin, r.Interval)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"iter"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -35,11 +34,21 @@ func (r *row) id(state int) (id ID) {
 
 // row is the row as a page shows it.
 func (r *row) row() Row[int] {
-	return Row[int]{ID: r.id(r.states), At: r.created, Final: r.final, Item: r.states}
+	shown := Row[int]{ID: r.id(r.states), At: r.created, Final: r.final, Item: r.states}
+	if r.states > 1 {
+		shown.Before = r.id(r.states - 1)
+	}
+	return shown
 }
 
-// oldestFirst is an order that the sweeper takes for none.
-const oldestFirst Order = 2
+// Order is the order in which a list shows its rows.
+type Order int
+
+const (
+	Unordered Order = iota
+	NewestFirst
+	oldestFirst // which the sweeper takes for none
+)
 
 // list is a list that grows and changes, also between two pages, and that lies.
 type list struct {
@@ -155,13 +164,6 @@ func (l *list) Page(ctx context.Context, number, limit int) (p Page[int], err er
 	return p, nil
 }
 
-func (l *list) Earlier(r Row[int]) (ids []ID) {
-	for state := 1; state < r.Item; state++ {
-		ids = append(ids, (&row{key: r.ID.Key()}).id(state))
-	}
-	return ids
-}
-
 // listing is the list in its order.
 func (l *list) listing() []*row {
 	if l.shown == nil {
@@ -207,8 +209,6 @@ type sink struct {
 	crash        func() bool // called before each event is stored; true: the process dies
 	stop         context.CancelFunc
 	pages        []int // events of each Publish
-	underWay     int
-	mostUnderWay int
 	swept        []time.Time
 	onSwept      func(time.Time)
 	before       func(what string) // a page or a mark is stored
@@ -251,17 +251,14 @@ func (d *sink) resign() {
 	}
 }
 
-func (d *sink) Learn(context.Context) iter.Seq2[Stored, error] {
-	return func(yield func(Stored, error) bool) {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		d.expire()
-		for d.next = max(d.next, d.dropped); d.next < d.dropped+len(d.events); d.next++ {
-			if !yield(d.events[d.next-d.dropped], nil) {
-				return
-			}
-		}
+func (d *sink) Learn(_ context.Context, take func(Stored)) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.expire()
+	for d.next = max(d.next, d.dropped); d.next < d.dropped+len(d.events); d.next++ {
+		take(d.events[d.next-d.dropped])
 	}
+	return nil
 }
 
 func (d *sink) Kept(context.Context) (time.Time, error) {
@@ -285,33 +282,21 @@ func (d *sink) Kept(context.Context) (time.Time, error) {
 	return since, nil
 }
 
-// Publish stores events while the caller goes on.
-func (d *sink) Publish(_ context.Context, rows []Row[int]) func() (int, error) {
-	var n int
-	var err error
+func (d *sink) Publish(_ context.Context, rows []Row[int]) (n int, err error) {
 	d.at("page")
-	done := make(chan struct{})
-	d.underWay++
-	d.mostUnderWay = max(d.mostUnderWay, d.underWay)
-	go func() {
-		defer close(done)
-		for _, row := range rows {
-			time.Sleep(50 * time.Microsecond) // others may write in between
-			if err = d.append(func() {
-				d.events = append(d.events, Stored{row.ID, time.Now(), !row.Final})
-				d.told[row.ID]++
-			}); err != nil {
-				return
-			}
-			n++
+	for _, row := range rows {
+		time.Sleep(50 * time.Microsecond) // others may write in between
+		if err := d.append(func() {
+			d.events = append(d.events, Stored{row.ID, time.Now(), !row.Final})
+			d.told[row.ID]++
+		}); err != nil {
+			d.pages = append(d.pages, n)
+			return n, err
 		}
-	}()
-	return func() (int, error) {
-		<-done
-		d.underWay--
-		d.pages = append(d.pages, n)
-		return n, err
+		n++
 	}
+	d.pages = append(d.pages, n)
+	return n, nil
 }
 
 func (d *sink) append(f func()) error {
@@ -394,7 +379,7 @@ func newWorld(t *testing.T, o Order, n int) *world {
 
 func (l *list) sweeper(d *sink, limit int) *Sweeper[int] {
 	return &Sweeper[int]{List: l, Sink: d, Policy: retry.Policy{First: 200 * time.Millisecond, Max: 10 * time.Second, Tries: 5},
-		Logger:   zerolog.Nop(),
+		Logger: zerolog.Nop(), Lag: func(time.Duration) {}, Leading: func(bool) {},
 		Settings: Settings{Name: "list", Interval: 10 * time.Second, Limit: limit, Overlap: 3 * time.Minute}}
 }
 
@@ -407,9 +392,7 @@ func (w *world) run(d time.Duration) int {
 	ctx, stop := context.WithTimeout(w.Context(), d)
 	defer stop()
 	w.sink.stop = stop
-	if err := w.sweeper.Run(ctx); err != nil {
-		w.Fatal(err)
-	}
+	w.sweeper.Run(ctx)
 	return w.called() - before
 }
 

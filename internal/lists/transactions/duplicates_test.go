@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"errand/internal/history"
 	"errand/pkg/messages"
@@ -38,19 +39,20 @@ func TestASecondApplicationOfARequestIsReportedOnce(t *testing.T) {
 		e := &enrollments{}
 		e.start("r1", "DD1")
 		config := Config{Store: e, Times: local, WithoutPayer: c.withoutPayer, Duplicate: func(id string) { got = append(got, id) },
-			Last: func(context.Context, messages.Operation, string) (history.Entry, error) { return stored, nil }}
+			Published: func(messages.TransactionKind, messages.Confidence) {},
+			Last:      func(context.Context, messages.Operation, string) (history.Entry, error) { return stored, nil }}
 		l := New(config)
 		for _, records := range c.records {
 			if c.restarts {
 				e.given = 0
 				l = New(config)
 			}
-			events, _, err := l.events(t.Context(), l.rows(records, l.states.asked(), ""))
-			if err != nil {
-				t.Fatal(err)
+			rows := l.rows(records, time.Now(), "")
+			if n, err := l.Publish(t.Context(), rows); err != nil || n != len(rows) {
+				t.Fatal(n, err)
 			}
-			last := events[len(events)-1]
-			if stored.Body, err = last.Encode(); err != nil {
+			var err error
+			if stored.Body, err = e.published.Encode(); err != nil {
 				t.Fatal(err)
 			}
 			stored.Sequence++

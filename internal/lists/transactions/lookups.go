@@ -32,9 +32,9 @@ type LookUps struct {
 	Publish func(ctx context.Context, rows []sweep.Row[Record]) error
 	// Leads waits until this poller leads: the sweeper's Leads. The error is ctx's.
 	Leads func(ctx context.Context) error
-	// ReadLately, if set, reports whether the list was read lately as far back as a time, by its own dates.
+	// ReadLately reports whether the list was read lately as far back as a time, by its own dates.
 	ReadLately func(at time.Time) bool
-	// LookedUp, if set, is called for each look with what caused it and how late it was.
+	// LookedUp is called for each look with what caused it and how late it was.
 	LookedUp func(by messages.TransactionBy, late time.Duration)
 	Logger   zerolog.Logger
 
@@ -46,18 +46,14 @@ func (l *LookUps) Run(ctx context.Context) {
 	if l.Leads(ctx) != nil {
 		return
 	}
+	l.looked = map[uint64]time.Time{}
+	open := l.looks("an open enrollment", messages.ByLookUp, messages.Enroll, messages.Succeeded, l.open)
+	open.Ages = retry.OpenAges
+	called := l.looks("an enrollment that a callback names", messages.ByCallback, messages.Callback, messages.Received, l.called)
+	called.Ages, called.Back = retry.CallbackAges, retry.CallbackBack
 	var both sync.WaitGroup
-	both.Go(func() {
-		open := l.looks("an open enrollment", messages.ByLookUp, messages.Enroll, messages.Succeeded, l.open)
-		open.Ages = retry.OpenAges
-		open.Run(ctx)
-	})
-	both.Go(func() {
-		called := l.looks("an enrollment that a callback names", messages.ByCallback, messages.Callback, messages.Received, l.called)
-		called.Ages, called.Back = retry.CallbackAges, retry.CallbackBack
-		l.looked = map[uint64]time.Time{}
-		called.Run(ctx)
-	})
+	both.Go(func() { open.Run(ctx) })
+	both.Go(func() { called.Run(ctx) })
 	both.Wait()
 }
 
@@ -73,11 +69,7 @@ func (l *LookUps) looks(what string, by messages.TransactionBy, op messages.Oper
 			}
 			return look(ctx, o, before, age)
 		},
-		Late: func(late time.Duration) {
-			if l.LookedUp != nil {
-				l.LookedUp(by, late)
-			}
-		}}
+		Late: func(late time.Duration) { l.LookedUp(by, late) }}
 }
 
 // open looks an enrollment up whose link was published, unless it is decided or its link has expired long ago.
@@ -94,7 +86,7 @@ func (l *LookUps) open(ctx context.Context, o history.Pending, before, _ time.Du
 		return false, nil
 	}
 	decided, at, err := l.application(ctx, o.ID)
-	if err != nil || decided || l.ReadLately != nil && !at.IsZero() && l.ReadLately(at) {
+	if err != nil || decided || !at.IsZero() && l.ReadLately(at) {
 		return false, err
 	}
 	return l.look(ctx, succeeded.OrderNumber, messages.ByLookUp)
@@ -149,7 +141,7 @@ const maxLooked = 10_000
 const lookPages = 4
 
 func (l *LookUps) look(ctx context.Context, order string, by messages.TransactionBy) (looked bool, err error) {
-	asked := l.List.states.asked()
+	asked := time.Now()
 	found, err := mandates.Read(ctx, nil, l.Upstream, l.Policy, mandate.Filter{OrderNumber: order, Limit: MaxPage}, lookPages)
 	if err != nil {
 		return true, err

@@ -69,6 +69,7 @@ func lookUps(t *testing.T, c *called, answer transport) *LookUps {
 	}
 	return &LookUps{List: New(Config{Times: &mandates.Times{Zone: time.UTC}, Last: c.Last}), Upstream: api,
 		Policy: retry.Policy{First: time.Second, Max: 30 * time.Second, Tries: 2}, Open: c.Open, Logger: zerolog.Nop(),
+		ReadLately: func(time.Time) bool { return false }, LookedUp: func(messages.TransactionBy, time.Duration) {},
 		Leads:   func(ctx context.Context) error { return ctx.Err() },
 		Publish: func(context.Context, []sweep.Row[Record]) error { return nil }}
 }

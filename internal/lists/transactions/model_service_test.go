@@ -11,18 +11,23 @@ import (
 	"sync"
 	"time"
 
-	"errand/internal/lists/sweep"
 	"errand/pkg/clients/mandate"
 )
 
-// oldestFirst is an order that a sweeper takes for none.
-const oldestFirst sweep.Order = 2
+// pageOrder is the order in which pages show rows.
+type pageOrder int
+
+const (
+	unordered pageOrder = iota
+	newestFirst
+	oldestFirst // which the sweeper takes for none
+)
 
 // service is an e-mandate service whose list grows and changes, also between two pages, and that lies about it.
 type service struct {
 	mu     *sync.Mutex
 	random *rand.Rand
-	order  sweep.Order
+	order  pageOrder
 	rows   []*transaction // oldest first
 	gone   []*transaction
 	made   int
@@ -140,9 +145,9 @@ func (s *service) snapshot(part func([]*transaction) []*transaction, records *[]
 	}
 	rows := slices.Clone(s.rows)
 	switch s.order {
-	case sweep.NewestFirst:
+	case newestFirst:
 		slices.Reverse(rows)
-	case sweep.Unordered:
+	case unordered:
 		slices.SortFunc(rows, func(a, b *transaction) int { return cmp.Compare(a.place, b.place) })
 	}
 	rows = part(rows)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"errand/internal/history"
 	"errand/internal/lists/sweep"
 	"errand/internal/retry"
 	"errand/internal/sandbox/devkit/inshort"
@@ -27,9 +28,9 @@ var modelSeeds = flag.Uint64("transactions.seeds", 1, "lists of each order that 
 // at any point, sometimes there are two of them, and weeks pass without any: each state of each record that was shown
 // long enough is published once, and under a request if no other one has its order number.
 func TestEachStateOfEachRecordIsPublishedOnceUnderItsRequest(t *testing.T) {
-	for order, name := range map[sweep.Order]string{sweep.Unordered: "no order", sweep.NewestFirst: "newest first",
+	for order, name := range map[pageOrder]string{unordered: "no order", newestFirst: "newest first",
 		oldestFirst: "oldest first"} {
-		if inshort.Asked(t) && order != sweep.NewestFirst {
+		if inshort.Asked(t) && order != newestFirst {
 			continue
 		}
 		for seed := range *modelSeeds {
@@ -64,7 +65,7 @@ const (
 	firstLook  = 3 * roundEvery // until every record was looked at, though some came and went meanwhile
 )
 
-func newModel(t *testing.T, order sweep.Order, seed uint64) *model {
+func newModel(t *testing.T, order pageOrder, seed uint64) *model {
 	m := &model{T: t, random: rand.New(rand.NewPCG(seed, uint64(order))), stream: &stream{}, events: map[string][]published{},
 		shares: map[messages.Confidence]int{}}
 	m.service = &service{mu: &m.stream.mu, order: order, random: rand.New(rand.NewPCG(uint64(order), seed))}
@@ -142,15 +143,16 @@ func (m *model) live(while time.Duration, pollers int, crash bool) {
 		if crash {
 			m.change(func() { p.Left = m.random.IntN(60) })
 		}
-		list := New(Config{Read: m.service.page, Store: p, Times: local})
-		s := &sweep.Sweeper[Record]{List: list, Sink: list, Policy: retry.Policy{First: 200 * time.Millisecond, Max: 10 * time.Second,
-			Tries: 5}, Logger: zerolog.Nop(),
+		list := New(Config{Read: m.service.page, Store: p, Times: local,
+			Published: func(messages.TransactionKind, messages.Confidence) {}, Duplicate: func(string) {},
+			Last: func(context.Context, messages.Operation, string) (last history.Entry, err error) { return last, nil }})
+		s := &sweep.Sweeper[Record]{List: list, Sink: list, Lag: func(time.Duration) {}, Leading: func(bool) {},
+			Policy: retry.Policy{First: 200 * time.Millisecond, Max: 10 * time.Second,
+				Tries: 5}, Logger: zerolog.Nop(),
 			Settings: sweep.Settings{Name: "list", Interval: 5 * time.Minute, Limit: perPage, Overlap: 15 * time.Minute, Recent: time.Minute,
 				RoundEvery: roundEvery}}
 		work.Go(func() {
-			if err := s.Run(ctx); err != nil {
-				m.Error(err)
-			}
+			s.Run(ctx)
 		})
 		m.change(func() { m.service.underWay = func(shown []*transaction) { m.lookUp(ctx, &work, s, list, shown) } })
 	}
@@ -189,7 +191,7 @@ func (m *model) lookUp(ctx context.Context, work *sync.WaitGroup, s *sweep.Sweep
 		m.lookUps++
 		work.Go(func() {
 			time.Sleep(pauses[0])
-			asked := l.states.asked()
+			asked := time.Now()
 			time.Sleep(pauses[1])
 			records := m.service.lookUp(t.order)
 			if when == 0 {

@@ -10,43 +10,29 @@ import (
 
 	"errand/internal/history"
 	"errand/internal/lists"
+	"errand/internal/lists/sweep"
+	"errand/internal/mandates"
 	"errand/pkg/messages"
 )
 
 // orders are the requests by order number, of enrollments whose events are kept.
-type orders map[uint64]*owner
+type orders map[uint64][]owner // oldest first
 
 // owner is a request that may own the records of an order number: it announced a call, and did not fail without effect.
 type owner struct {
-	request string // "" stands for several, all but the first and the last
+	request string
 	since   uint32 // when its first call was announced, as far as is known: seconds since 1970
 	last    uint32 // when the last one was
-	next    *owner // a younger one of the same order number
-}
-
-// of are the owners of an order number, oldest first.
-func (o orders) of(order uint64) (all []owner) {
-	for p := o[order]; p != nil; p = p.next {
-		all = append(all, *p)
-	}
-	return all
-}
-
-func (o orders) set(order uint64, all []owner) {
-	delete(o, order)
-	for _, one := range slices.Backward(all) {
-		one.next = o[order]
-		o[order] = &one
-	}
 }
 
 // update reads the enrollments' events that are new.
 func (o orders) update(ctx context.Context, from lists.Store) error {
-	for e, err := range from.Requests(ctx, time.Time{}) {
-		if err != nil {
-			return fmt.Errorf("transactions: read enrollments: %w", err)
-		}
+	err := from.Requests(ctx, time.Time{}, func(e history.Entry) error {
 		o.take(e)
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("transactions: read enrollments: %w", err)
 	}
 	return nil
 }
@@ -65,22 +51,23 @@ func (o orders) take(e history.Entry) {
 	}
 }
 
-// maxCandidates is how many requests an ambiguous match names. Of more, one owner stands for all but the first and the last.
+// maxCandidates is how many requests an ambiguous match names. Of more, the first and the last ones are kept.
 const maxCandidates = 10
 
 func (o orders) add(order uint64, request string, at uint32) {
-	all := o.of(order)
+	all := o[order]
 	if i := slices.IndexFunc(all, func(other owner) bool { return other.request == request }); i >= 0 {
 		all[i].last = at
-	} else if all = append(all, owner{request: strings.Clone(request), since: at, last: at}); len(all) > 1+maxCandidates {
-		all[2].request, all[2].last = "", max(all[1].last, all[2].last)
+	} else if all = append(all, owner{request: strings.Clone(request), since: at, last: at}); len(all) > maxCandidates {
 		all = slices.Delete(all, 1, 2)
 	}
-	o.set(order, all)
+	o[order] = all
 }
 
 func (o orders) remove(order uint64, gone func(owner) bool) {
-	o.set(order, slices.DeleteFunc(o.of(order), gone))
+	if o[order] = slices.DeleteFunc(o[order], gone); len(o[order]) == 0 {
+		delete(o, order)
+	}
 }
 
 // forget forgets requests whose last call was announced before a time: their events are gone.
@@ -98,13 +85,13 @@ const early = 24 * time.Hour
 func (o orders) match(r Record) messages.TransactionMatch {
 	match, found := messages.TransactionMatch{Confidence: messages.MatchNone}, 0
 	for i, name := range r.names {
-		owners := o.of(fold(name))
+		owners := o[fold(name)]
 		if r.Kind == messages.Deduction && len(owners) > 1 {
 			return messages.TransactionMatch{Confidence: messages.MatchAmbiguous}
 		}
 		for _, owner := range owners {
 			found++
-			if owner.request != "" && len(match.Candidates) < maxCandidates {
+			if len(match.Candidates) < maxCandidates {
 				match.Candidates = append(match.Candidates, owner.request)
 			}
 			switch older := !r.At.IsZero() && r.At.Before(time.Unix(int64(owner.since), 0).Add(-early)); {
@@ -125,3 +112,50 @@ var seed = maphash.MakeSeed()
 
 // fold is the same for all spellings of an order number.
 func fold(order string) uint64 { return maphash.String(seed, messages.OrderKey(order)) }
+
+// application names an application of a request; zero: two were reported, which is enough.
+type application struct {
+	key  uint64
+	kind string
+}
+
+// maxApplications is for how many requests the first application is remembered.
+const maxApplications = 1000
+
+// compare reports a request that has another application than this one, whose event is not stored yet.
+func (l *List) compare(ctx context.Context, request string, r Record) error {
+	first, known := l.applications[request]
+	if !known {
+		b, err := l.lastApplication(ctx, request)
+		if err != nil {
+			return err
+		}
+		first = application{r.key, r.kind}
+		if id, ok := sweep.ParseID(b.EventID); ok {
+			first.key, _ = split(id)
+			first.kind = strings.ToLower(mandates.ReadRecord(b.Transaction).Type)
+		}
+	}
+	if len(l.applications) >= maxApplications {
+		clear(l.applications)
+	}
+	// A change or the end of a mandate is an application of another kind.
+	if first.key != r.key && first.kind == r.kind && first != (application{}) {
+		l.Duplicate(request)
+		first = application{}
+	}
+	l.applications[request] = first
+	return nil
+}
+
+// lastApplication is the last event about an application of a request, as far as it can be read.
+func (l *List) lastApplication(ctx context.Context, request string) (b messages.TransactionBody, err error) {
+	last, err := l.Last(ctx, messages.Application, messages.Application.Subject("*", request))
+	if err != nil {
+		return b, fmt.Errorf("transactions: read a request's last application: %w", err)
+	}
+	if messages.DecodeEvent(last.Body, &b) != nil {
+		return messages.TransactionBody{}, nil
+	}
+	return b, nil
+}

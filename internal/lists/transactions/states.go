@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"sync"
+	"time"
 
 	"errand/internal/lists/sweep"
 )
@@ -15,13 +16,15 @@ import (
 // Of a million records with three states each, one is taken for another with odds of 1 in 4 million (64 bits), and one change is
 // missed with odds of 1 in 90 million (48 bits). The number begins again after 65,536 states.
 type states struct {
-	mu      sync.Mutex
-	last    map[uint64]last // by record
-	changes uint64          // so far
+	mu   sync.Mutex
+	last map[uint64]last // by record
 }
 
-// last is the second half of the id of a record's last state, and the number of that change.
-type last struct{ state, change uint64 }
+// last is the second half of the id of a record's last state, and when it was seen.
+type last struct {
+	state uint64
+	seen  time.Time
+}
 
 // reset forgets all states.
 func (s *states) reset() {
@@ -30,16 +33,9 @@ func (s *states) reset() {
 	s.last = map[uint64]last{}
 }
 
-// asked is to be called before a reading, for identify.
-func (s *states) asked() uint64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.changes
-}
-
 // identify returns the id of the state that a reading shows of a record, and the state before it: the same if it is the last one.
-// A reading that was asked for before the last change may show an older state: it counts as showing the last one.
-func (s *states) identify(r Record, asked uint64) (id sweep.ID, before uint64) {
+// A reading that was asked for before the last change was seen may show an older state: it counts as showing the last one.
+func (s *states) identify(r Record, asked time.Time) (id, before sweep.ID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, there := s.last[r.key]; !there {
@@ -47,31 +43,18 @@ func (s *states) identify(r Record, asked uint64) (id sweep.ID, before uint64) {
 	}
 	last := s.last[r.key]
 	state := last.state
-	if (state^r.state)>>16 != 0 && asked >= last.change {
+	if (state^r.state)>>16 != 0 && !asked.Before(last.seen) {
 		state = half(r, number(r.key, state)+1)
 	}
-	return join(r.key, state), last.state
+	return join(r.key, state), join(r.key, last.state)
 }
 
-// begin notes that a state is being published, unless another one is or was since its record was read: that may be the later one.
-func (s *states) begin(r Record, id sweep.ID) bool {
+// isNext reports whether no other state was published since a record was read: that may be the later one.
+func (s *states) isNext(row sweep.Row[Record]) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, state := split(id)
-	if last := s.last[r.key].state; last != r.before && last != state {
-		return false
-	}
-	s.set(r.key, state)
-	return true
-}
-
-// fail notes that a state was not published, as far as is known.
-func (s *states) fail(r Record, id sweep.ID) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if _, state := split(id); s.last[r.key].state == state {
-		s.last[r.key] = last{r.before, s.last[r.key].change}
-	}
+	last := join(row.ID.Key(), s.last[row.ID.Key()].state)
+	return last == row.Before || last == row.ID
 }
 
 // note notes that a state was published by any poller.
@@ -85,10 +68,7 @@ func (s *states) note(id sweep.ID) {
 	}
 }
 
-func (s *states) set(key, state uint64) {
-	s.changes++
-	s.last[key] = last{state, s.changes}
-}
+func (s *states) set(key, state uint64) { s.last[key] = last{state, time.Now()} }
 
 // half is what an id says of the state of a record with so many before it.
 func half(r Record, before uint16) uint64 { return r.state&^0xffff | uint64(before^uint16(r.key)) }

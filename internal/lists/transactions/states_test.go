@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"testing"
+	"time"
 
 	"errand/internal/lists/sweep"
 )
@@ -16,10 +17,9 @@ func record(status, mandate int) json.RawMessage {
 
 // show is what a reading that shows a record now makes of it. published: it was not before, and is now.
 func show(l *List, raw json.RawMessage) (id sweep.ID, published bool) {
-	row := l.rows([]json.RawMessage{raw}, l.states.asked(), "")[0]
-	earlier := l.Earlier(row)
+	row := l.rows([]json.RawMessage{raw}, time.Now(), "")[0]
 	l.states.note(row.ID)
-	return row.ID, len(earlier) > 0
+	return row.ID, row.Before != row.ID
 }
 
 func TestAMandateThatEndsAndAStateThatReturnsAreStates(t *testing.T) {
@@ -69,14 +69,14 @@ func TestCodesAreTheStateBeforeTheirWording(t *testing.T) {
 func TestAnOlderReadingBringsNoStateBack(t *testing.T) {
 	l := New(Config{Times: inUTC})
 	show(l, record(1, 0))
-	asked := l.states.asked()
+	asked := time.Now()
 	changed, _ := show(l, record(3, 3))
 	if older := l.rows([]json.RawMessage{record(1, 0)}, asked, "")[0]; older.ID != changed {
 		t.Errorf("the older reading shows %x, want %x", older.ID, changed)
 	}
-	row := l.rows([]json.RawMessage{record(1, 0)}, l.states.asked(), "")[0]
+	row := l.rows([]json.RawMessage{record(1, 0)}, time.Now(), "")[0]
 	show(l, record(6, 3)) // before the row is published
-	if row.ID == changed || l.states.begin(row.Item, row.ID) {
+	if row.ID == changed || l.states.isNext(row) {
 		t.Errorf("a later reading shows %x, and follows the state that came meanwhile", row.ID)
 	}
 }

@@ -3,21 +3,22 @@
 //	Enrollments ─► requests by order number ─┐
 //	Page ─► records ─► Publish: match ───────┴─► mandate.application.<status>, mandate.deduction.<status>
 //
-//	transactions.go  the list as the list and the sink of a sweeper
+//	transactions.go  the list as the list and the sink of a sweeper; a record: its identity, state and event
 //	states.go        the last state of each record, and the ids of states
-//	record.go        a record: its identity, state and event; a mandate that ends is a new state of its application
-//	orders.go        the requests of order numbers
-//	duplicates.go    reports requests that have two applications
+//	orders.go        the requests of order numbers, and those that have two applications
 //	lookups.go       looks up single order numbers: of open enrollments, and of enrollments that a callback names
 //
 // A record's meaning is decided in internal/mandates; here it is only named, matched and published.
 package transactions
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"iter"
+	"strings"
 	"time"
 
 	"errand/internal/history"
@@ -28,16 +29,16 @@ import (
 	"errand/pkg/messages"
 )
 
-// Config is what a List needs. Read, Store and Times are required.
+// Config is what a List needs. All is required.
 type Config struct {
 	lists.Store  // its Requests: what enrollments say of order numbers
 	Read         func(ctx context.Context, page int) (mandate.Page, error)
 	Times        *mandates.Times
 	WithoutPayer bool // events hold nothing of the payer
 
-	// Published, if set, is called for each event that was stored.
+	// Published is called for each event that was stored.
 	Published func(messages.TransactionKind, messages.Confidence)
-	// Duplicate, if set, is called for a request that has two applications.
+	// Duplicate is called for a request that has two applications.
 	Duplicate func(request string)
 	// Last is the log's: for Duplicate, and LookUps.
 	Last func(ctx context.Context, op messages.Operation, filter string) (history.Entry, error)
@@ -85,7 +86,7 @@ const forgetLater = time.Hour
 
 // Page reads a page of the list. The service has pages of one size, whatever is asked for.
 func (l *List) Page(ctx context.Context, number, _ int) (sweep.Page[Record], error) {
-	asked := l.states.asked()
+	asked := time.Now()
 	page, err := l.Read(ctx, number)
 	if err != nil {
 		return sweep.Page[Record]{}, err
@@ -93,93 +94,131 @@ func (l *List) Page(ctx context.Context, number, _ int) (sweep.Page[Record], err
 	return sweep.Page[Record]{Rows: l.rows(page.Records, asked, ""), Total: page.Total}, nil
 }
 
-// rows are the rows of records, as a reading shows them: see states.asked. No state is the last one for certain: what was deducted
+// rows are the rows of records in a reading that was asked for at a time. No state is the last one for certain: what was deducted
 // may bounce weeks later.
-func (l *List) rows(records []json.RawMessage, asked uint64, by messages.TransactionBy) []sweep.Row[Record] {
+func (l *List) rows(records []json.RawMessage, asked time.Time, by messages.TransactionBy) []sweep.Row[Record] {
 	rows := make([]sweep.Row[Record], len(records))
 	for i, raw := range records {
 		r := read(raw, l.Times)
 		r.by = by
-		var id sweep.ID
-		id, r.before = l.states.identify(r, asked)
-		rows[i] = sweep.Row[Record]{ID: id, At: r.At, Item: r}
+		rows[i] = sweep.Row[Record]{At: r.At, Item: r}
+		rows[i].ID, rows[i].Before = l.states.identify(r, asked)
 	}
 	return rows
 }
 
-// Earlier returns the state before a record's.
-func (l *List) Earlier(row sweep.Row[Record]) []sweep.ID {
-	if id := join(row.Item.key, row.Item.before); id != row.ID {
-		return []sweep.ID{id}
-	}
-	return nil
-}
-
 // Learn brings what is known of states and order numbers up to date.
-func (l *List) Learn(ctx context.Context) iter.Seq2[sweep.Stored, error] {
-	return func(yield func(sweep.Stored, error) bool) {
-		l.Times.Learn(ctx)
-		if err := l.orders.update(ctx, l.Store); err != nil {
-			yield(sweep.Stored{}, err)
-			return
-		}
-		for e, err := range l.Store.Learn(ctx) {
-			if err != nil {
-				yield(sweep.Stored{}, fmt.Errorf("transactions: learn published events: %w", err))
-				return
-			}
-			id, ok := sweep.ParseID(e.ID)
-			if !ok {
-				continue
-			}
+func (l *List) Learn(ctx context.Context, take func(sweep.Stored)) error {
+	l.Times.Learn(ctx)
+	if err := l.orders.update(ctx, l.Store); err != nil {
+		return err
+	}
+	return l.Store.Learn(ctx, func(e lists.Stored) error {
+		if id, ok := sweep.ParseID(e.ID); ok {
 			l.states.note(id)
-			if !yield(sweep.Stored{ID: id, At: e.At}, nil) {
-				return
-			}
+			take(sweep.Stored{ID: id, At: e.At})
 		}
-	}
+		return nil
+	})
 }
 
-// Publish begins to store an event for each record, under the request that it is of. A record of which another state was published
-// since it was read has none: that may be the later one.
-func (l *List) Publish(ctx context.Context, rows []sweep.Row[Record]) func() (stored int, err error) {
-	events, places, err := l.events(ctx, rows)
-	wait := func() (int, error) { return 0, fmt.Errorf("%w: %w", sweep.ErrBehind, err) }
-	if err == nil {
-		wait = l.Store.Publish(ctx, events)
-	}
-	return func() (int, error) {
-		stored, err := wait()
-		for i, e := range events {
-			if row := rows[places[i]]; i >= stored {
-				l.states.fail(row.Item, row.ID)
-			} else if l.Published != nil {
-				l.Published(kinds[e.Operation], e.Body.(*messages.TransactionBody).Match.Confidence)
-			}
-		}
-		return places[stored], err
-	}
-}
-
-// events also returns the row of each event, and behind them the number of rows that have one, or need none.
-func (l *List) events(ctx context.Context, rows []sweep.Row[Record]) (events []messages.Event, places []int, err error) {
+// Publish stores an event for each record, under the request that it is of. A record of which another state was published since it
+// was read has none: that may be the later one.
+func (l *List) Publish(ctx context.Context, rows []sweep.Row[Record]) (stored int, err error) {
 	if err := l.orders.update(ctx, l.Store); err != nil { // their requests may be newer than the last look
-		return nil, []int{0}, err
+		return 0, fmt.Errorf("%w: %w", sweep.ErrBehind, err)
 	}
 	now := time.Now()
+	var events []messages.Event
+	var places []int // the row of each event
 	for i, row := range rows {
 		match := l.orders.match(row.Item)
-		if l.Duplicate != nil && row.Item.Kind == messages.Application && match.Confidence == messages.MatchExact {
+		if row.Item.Kind == messages.Application && match.Confidence == messages.MatchExact {
 			if err := l.compare(ctx, match.Candidates[0], row.Item); err != nil {
-				return events, append(places, 0), err
+				return 0, fmt.Errorf("%w: %w", sweep.ErrBehind, err)
 			}
 		}
-		if l.states.begin(row.Item, row.ID) {
+		if l.states.isNext(row) {
 			events, places = append(events, row.Item.event(row.ID, match, now, l.WithoutPayer)), append(places, i)
 		}
 	}
-	return events, append(places, len(rows)), nil
+	stored, err = l.Store.Publish(ctx, events)
+	for i, e := range events[:stored] {
+		l.states.note(rows[places[i]].ID)
+		l.Published(kinds[e.Operation], e.Body.(*messages.TransactionBody).Match.Confidence)
+	}
+	return append(places, len(rows))[stored], err
 }
 
 // Swept does nothing.
 func (l *List) Swept(context.Context, time.Time) error { return nil }
+
+// Record is a record of the transaction list.
+type Record struct {
+	Kind          messages.Operation // Application or Deduction
+	Status        messages.State
+	MandateStatus messages.State
+	Order         string    // of the mandate; of the record, where that has none
+	At            time.Time // when it was made; zero if unknown
+	Raw           json.RawMessage
+
+	key   uint64                 // names the record in every process
+	state uint64                 // hash of the record and its state, of which ids have 6 bytes
+	by    messages.TransactionBy // how it was found; "" means in the list
+	kind  string                 // as the service names it, in lower case
+	names []string               // order numbers that its request may have, the mandate's first
+}
+
+// Kinds of records, as events name them.
+var kinds = map[messages.Operation]messages.TransactionKind{
+	messages.Application: messages.ApplicationKind, messages.Deduction: messages.DeductionKind}
+
+// read reads a record; what cannot be read is left out. One without an id, or not an object, is known by its bytes. Its state is
+// the codes of transaction and mandate, or their wording where they have none: labels may be changed or translated. A deduction
+// does not change when its mandate does.
+func read(raw json.RawMessage, times *mandates.Times) Record {
+	r := mandates.ReadRecord(raw)
+	out := Record{Kind: messages.Application, Raw: raw, At: timeOf(r.CreatedAt, times), kind: strings.ToLower(r.Type),
+		Status:        cmp.Or(messages.StatusToken(r.Description, json.Number(r.Status)), messages.Unknown),
+		MandateStatus: messages.StatusToken(r.MandateDescription, json.Number(r.MandateStatus)), Order: cmp.Or(r.MandateOrder, r.Order)}
+	mandate := cmp.Or(r.MandateStatus, string(out.MandateStatus))
+	if r.Deduction() {
+		out.Kind, mandate = messages.Deduction, ""
+	}
+	name := string(out.Kind) + "\x00" + cmp.Or(r.ID, string(raw))
+	out.key = hash(name)
+	out.state = hash(name + "\x00" + cmp.Or(r.Status, string(out.Status)) + "\x00" + mandate)
+	if r.MandateOrder != "" {
+		out.names = append(out.names, r.MandateOrder)
+	}
+	if r.Order != "" && out.Kind == messages.Application && fold(r.Order) != fold(r.MandateOrder) { // a deduction's own number may be anything
+		out.names = append(out.names, r.Order)
+	}
+	return out
+}
+
+// timeOf is when a record was made. A future time counts as unknown: the record would be new for ever.
+func timeOf(text string, times *mandates.Times) time.Time {
+	if at, ok := times.At(text); ok && at.Before(time.Now().Add(24*time.Hour)) {
+		return at
+	}
+	return time.Time{}
+}
+
+func (r Record) event(id sweep.ID, match messages.TransactionMatch, now time.Time, withoutPayer bool) messages.Event {
+	request, raw := messages.Unmatched, r.Raw
+	b := &messages.TransactionBody{Common: messages.Common{At: messages.Time{Time: now}}, EventID: hex.EncodeToString(id[:]),
+		Kind: kinds[r.Kind], Status: string(r.Status),
+		MandateStatus: string(r.MandateStatus), OrderNumber: r.Order, Match: match, By: cmp.Or(r.by, messages.ByList)}
+	if match.Confidence == messages.MatchExact {
+		request = match.Candidates[0]
+		b.RequestID, b.Match.Candidates = request, nil
+	}
+	if withoutPayer {
+		raw = messages.WithoutPayer(raw)
+	}
+	if b.Transaction = raw; !bytes.HasPrefix(raw, []byte("{")) || !json.Valid(raw) {
+		b.Transaction = json.RawMessage("{}")
+	}
+	return messages.Event{Operation: r.Kind, State: r.Status, ID: request, Body: b}
+}

@@ -18,6 +18,7 @@ import (
 	"errand/internal/bus"
 	"errand/internal/history"
 	"errand/internal/history/historytest"
+	"errand/internal/lists"
 	"errand/internal/lists/deliveries"
 	"errand/internal/lists/sink"
 	"errand/internal/oncall/act"
@@ -186,11 +187,12 @@ func TestRowsThatWereErasedAreKnownToThePollers(t *testing.T) {
 	}
 	s := sink.New(p.JS, p.Publisher, "/test", sink.SendingLog)
 	known := map[string]bool{}
-	for e, err := range s.Learn(t.Context()) {
-		if err != nil {
-			t.Fatal(err)
-		}
+	err := s.Learn(t.Context(), func(e lists.Stored) error {
 		known[e.ID] = true
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 	for _, id := range deliveries.IDsOf(json.RawMessage(row)) {
 		if !known[id] {

@@ -5,7 +5,6 @@ package sinktest
 import (
 	"context"
 	"errors"
-	"iter"
 	"slices"
 	"sync"
 	"time"
@@ -148,30 +147,32 @@ func (p *Poller) Pause(paused bool) {
 	p.paused = paused
 }
 
-// Learn yields what is known of the events but watermarks that were stored since the poller learned last.
-func (p *Poller) Learn(context.Context) iter.Seq2[lists.Stored, error] {
-	return func(yield func(lists.Stored, error) bool) {
-		for _, m := range p.unread(p.Stream, &p.learned) {
-			if m.Event != nil && m.Event.State != messages.Marked && !yield(lists.StoredAt(*m.Event, m.At), nil) {
-				return
+// Learn calls take with what is known of the events but watermarks that were stored since the poller learned last.
+func (p *Poller) Learn(_ context.Context, take func(lists.Stored) error) error {
+	for _, m := range p.unread(p.Stream, &p.learned) {
+		if m.Event != nil && m.Event.State != messages.Marked {
+			if err := take(lists.StoredAt(*m.Event, m.At)); err != nil {
+				return err
 			}
 		}
 	}
+	return nil
 }
 
-// Requests yields what others have stored since a time and the poller has not read.
-func (p *Poller) Requests(_ context.Context, since time.Time) iter.Seq2[history.Entry, error] {
-	return func(yield func(history.Entry, error) bool) {
-		var all []Message
-		for i, s := range p.Sources {
-			all = append(all, p.unread(s, &p.read[i])...)
-		}
-		for _, m := range all {
-			if m.Event == nil && m.Subject != "" && !m.At.Before(since) && !yield(m.Entry, nil) {
-				return
+// Requests calls take with what others have stored since a time and the poller has not read.
+func (p *Poller) Requests(_ context.Context, since time.Time, take func(history.Entry) error) error {
+	var all []Message
+	for i, s := range p.Sources {
+		all = append(all, p.unread(s, &p.read[i])...)
+	}
+	for _, m := range all {
+		if m.Event == nil && m.Subject != "" && !m.At.Before(since) {
+			if err := take(m.Entry); err != nil {
+				return err
 			}
 		}
 	}
+	return nil
 }
 
 func (p *Poller) unread(s *Stream, read *uint64) (news []Message) {
@@ -181,24 +182,16 @@ func (p *Poller) unread(s *Stream, read *uint64) (news []Message) {
 	return news
 }
 
-// Publish stores events while the caller goes on, each on condition that the poller leads. Others may write in between.
-func (p *Poller) Publish(_ context.Context, events []messages.Event) func() (int, error) {
-	stored, done := 0, make(chan error, 1)
-	go func() {
-		for some := range slices.Chunk(events, 1+len(events)/8) {
-			time.Sleep(p.Acks) //nolint:forbidigo // models run in bubbles
-			n, err := p.store(some...)
-			if stored += n; err != nil {
-				done <- err
-				return
-			}
+// Publish stores events, each on condition that the poller leads. Others may write in between.
+func (p *Poller) Publish(_ context.Context, events []messages.Event) (stored int, err error) {
+	for some := range slices.Chunk(events, 1+len(events)/8) {
+		time.Sleep(p.Acks) //nolint:forbidigo // models run in bubbles
+		n, err := p.store(some...)
+		if stored += n; err != nil {
+			return stored, err
 		}
-		done <- nil
-	}()
-	return func() (int, error) {
-		err := <-done
-		return stored, err
 	}
+	return stored, nil
 }
 
 // store stores events, each on condition that the poller leads.
