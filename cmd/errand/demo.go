@@ -101,11 +101,7 @@ func (d *demo) play(h *installation, s *scenario, v *demoView) error {
 	}()
 	err = f.run(ctx, 0, v.show)
 	enough()
-	err = errors.Join(err, ended(ctx, <-complete))
-	for _, e := range f.news(h.ctx) {
-		v.show(e)
-	}
-	return err
+	return errors.Join(err, ended(ctx, <-complete), ended(h.ctx, f.news(h.ctx, v.show)))
 }
 
 // stay shows events until Ctrl-C.

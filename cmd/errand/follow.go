@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/bus"
+	"errand/internal/retry"
 	"errand/pkg/messages"
 )
 
@@ -47,7 +48,6 @@ type source struct {
 	scan    bus.Scan
 	earlier []string // patterns of earlier sources of the stream; they show what matches
 	page    []bus.Message
-	past    uint64 // stored messages still to be shown
 }
 
 // pageSize is how many messages a source requests at once.
@@ -93,21 +93,84 @@ func sources(patterns []string) (list []*source) {
 	return list
 }
 
-func (s *source) open(ctx context.Context, b broker, from startAt) error {
-	var err error
+func (s *source) open(ctx context.Context, b broker, from startAt) (err error) {
 	switch {
 	case !from.since.IsZero():
 		s.scan.Since = from.since
+		s.page, err = s.scan.Next(ctx, b.nc)
 	case from.last > 0:
 		err = s.scan.ToLast(ctx, b.nc, from.last)
 	default:
-		return s.scan.ToEnd(ctx, b.nc)
+		err = s.scan.ToEnd(ctx, b.nc)
 	}
-	if err == nil {
-		s.page, err = s.scan.Next(ctx, b.nc)
+	return err
+}
+
+// run shows stored events in order of time, then new ones until ctx ends, which is not an error.
+func (f *follower) run(ctx context.Context, last uint64, show func(event)) error {
+	err := f.history(ctx, last, show)
+	for err == nil && retry.Pause(ctx, retry.Follow) {
+		err = f.news(ctx, show)
 	}
-	if len(s.page) > 0 {
-		s.past = s.page[0].Pending + 1
+	return ended(ctx, err)
+}
+
+// history shows the stored events, or only the last ones unless last is 0.
+func (f *follower) history(ctx context.Context, last uint64, show func(event)) error {
+	if last == 0 {
+		return f.news(ctx, show)
+	}
+	var list []event
+	err := f.news(ctx, func(e event) {
+		if list = append(list, e); uint64(len(list)) > last {
+			list = list[1:]
+		}
+	})
+	for _, e := range list {
+		show(e)
+	}
+	return err
+}
+
+// news shows what was stored until now and is not shown yet, of all streams together in the order of time. What arrives meanwhile waits
+// for the next call, so that each stream keeps its order. It waits while no server answers, which the connection reports.
+func (f *follower) news(ctx context.Context, show func(event)) (err error) {
+	ends := map[string]uint64{}
+	for _, s := range f.sources {
+		end := bus.Scan{Stream: s.scan.Stream}
+		for end.ToEnd(ctx, f.b.nc) != nil && retry.Pause(ctx, retry.Follow) {
+		}
+		ends[end.Stream] = end.From
+	}
+	for left := slices.Clone(f.sources); ; {
+		left = slices.DeleteFunc(left, func(s *source) bool { return !s.fill(ctx, f.b, ends[s.scan.Stream]) })
+		if len(left) == 0 || ctx.Err() != nil {
+			return ctx.Err()
+		}
+		first := slices.MinFunc(left, func(a, b *source) int { return a.page[0].Time.Compare(b.page[0].Time) })
+		e := first.page[0]
+		first.page = first.page[1:]
+		if !slices.ContainsFunc(first.earlier, func(pattern string) bool { return messages.MatchSubject(pattern, e.Subject) }) {
+			show(event(e))
+		}
+	}
+}
+
+// fill reads the next page once the one before is shown, and reports whether there is anything before a sequence.
+func (s *source) fill(ctx context.Context, b broker, end uint64) bool {
+	for len(s.page) == 0 && s.scan.From < end {
+		page, err := s.scan.Next(ctx, b.nc)
+		if s.page = page; err == nil || !retry.Pause(ctx, retry.Follow) {
+			break
+		}
+	}
+	return len(s.page) > 0 && s.page[0].Sequence < end
+}
+
+// ended returns err unless it only says that ctx ended.
+func ended(ctx context.Context, err error) error {
+	if ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
+		return nil
 	}
 	return err
 }

@@ -16,7 +16,7 @@ type list struct {
 	selection
 	State     []string `placeholder:"STATE" help:"In these states: queued, started, deferred, reopened, or a final one."`
 	Scheduled bool     `help:"Scheduled for later: deferred, until their not_before."`
-	ByReason  bool     `help:"Count by operation, state and reason instead."`
+	ByReason  bool     `help:"Count what failed, is uncertain, partial or deferred, or is in those states, by operation and reason."`
 }
 
 // selection chooses the requests that a command is about.
@@ -56,8 +56,10 @@ func (l *list) Run(ctx context.Context, c console) error {
 	if l.Scheduled {
 		q.States, q.Reasons = []messages.State{messages.Deferred}, []messages.Reason{messages.ReasonScheduled}
 	}
-	if q.Counted = l.ByReason; l.ByReason {
-		q.Limit = 0
+	if l.ByReason {
+		if q.Limit = 0; len(q.States) == 0 {
+			q.States = inspect.Reasoned
+		}
 	}
 	return l.read(ctx, "list", c, func(b broker, now time.Time) (listing, error) {
 		q.Since = l.Since.from(now)

@@ -3,7 +3,7 @@
 //	command line ─► a command's flags ─► connect.go: NATS ─► internal/oncall/inspect  read   ─► output.go: table, JSON, names
 //	                                                      ─► internal/oncall/act      change
 //	                                                      ─► pkg/errand               publish, wait
-//	                                                      ─► follow.go, replay.go     events ─► line.go: a line each
+//	                                                      ─► follow.go                events ─► line.go: a line each
 //
 // acting.go has the flags of commands that change something, terminal.go the terminal and its colours, when.go times,
 // fields.go the body that publish makes. The demo is a scenario that runs on an installation and is shown by a view. The

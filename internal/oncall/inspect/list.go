@@ -17,7 +17,6 @@ type Query struct {
 	Reasons    []messages.Reason
 	Since      time.Time // of the state that they are in
 	Limit      int       // the newest so many; 0 means all
-	Counted    bool      // only how many matters: the newest stands for all that succeeded, or that wait in a long queue
 	// From and Through are the sequences of the first and last dead letter that may be meant; 0 means any.
 	From, Through uint64
 }
@@ -35,7 +34,6 @@ type Row struct {
 
 	sequence uint64
 	gone     bool // it is in another state
-	more     int  // like it, which it stands for
 }
 
 // List returns requests by the state that they are in, the newest first.
@@ -71,11 +69,13 @@ func (q Query) limitOfScan() int {
 	return q.Limit
 }
 
-// wants reports whether requests in a state are asked for. What did what it was for has no
-// reason.
+// Reasoned are the states that have a reason. What did what it was for has none.
+var Reasoned = append([]messages.State{messages.Deferred}, leavesOne...)
+
+// wants reports whether requests in a state are asked for.
 func (q Query) wants(state messages.State) bool {
 	if len(q.States) == 0 && len(q.Reasons) > 0 {
-		return state == messages.Deferred || slices.Contains(leavesOne, state)
+		return slices.Contains(Reasoned, state)
 	}
 	return len(q.States) == 0 || slices.Contains(q.States, state)
 }
@@ -122,20 +122,6 @@ func (r Reader) newest(ctx context.Context, op messages.Operation, states []mess
 
 // inStates returns events of an operation in each of some states, at most the query's limit of each.
 func (r Reader) inStates(ctx context.Context, op messages.Operation, states []messages.State, q Query) (rows []Row, err error) {
-	if q.Counted {
-		counted := func(state messages.State) bool { return slices.Contains(often, state) } // nothing follows these
-		for _, state := range slices.DeleteFunc(slices.Clone(states), func(s messages.State) bool { return !counted(s) || !q.wantsReason("") }) {
-			m, n, err := r.forAll(ctx, bus.EventsOf(op), op.Subject(state, "*"), q.Since)
-			if err != nil {
-				return nil, err
-			}
-			if n > 0 {
-				rows = append(rows, rowOf(op, state, m))
-				rows[len(rows)-1].more = n - 1
-			}
-		}
-		states = slices.DeleteFunc(states, counted)
-	}
 	if len(states) == 0 {
 		return rows, nil
 	}
@@ -204,12 +190,6 @@ func (r Reader) openRows(ctx context.Context, op messages.Operation, q Query, no
 
 // rowsOf are the requests without an outcome of one queue, and those that wait for their not_before beside the first.
 func (r Reader) rowsOf(ctx context.Context, queue Queue, q Query) (rows []Row, err error) {
-	if q.Counted && queue.Untaken > page && q.wants(Queued) && q.wantsReason("") {
-		if rows, err = r.untaken(ctx, queue, q.Since); err != nil {
-			return nil, err
-		}
-		queue.Untaken = 0
-	}
 	waiting, err := r.candidates(ctx, queue, q)
 	for end := len(waiting); end > 0 && err == nil && (q.Limit == 0 || len(rows) < q.Limit); end -= chunk { // the newest first
 		var open []Open
@@ -222,30 +202,6 @@ func (r Reader) rowsOf(ctx context.Context, queue Queue, q Query) (rows []Row, e
 		}
 	}
 	return rows, err
-}
-
-// untaken returns the newest of the requests that no program had, for all of them.
-func (r Reader) untaken(ctx context.Context, queue Queue, since time.Time) ([]Row, error) {
-	of := queue.Of()
-	m, n, err := r.forAll(ctx, of.Stream, of.Filter, since)
-	if err != nil || n == 0 {
-		return nil, err
-	}
-	return []Row{{Time: messages.Time{Time: m.Time}, RequestID: requestOf(queue.Operation, m).id, Operation: queue.Operation,
-		State: Queued, more: min(n, int(queue.Untaken)) - 1}}, nil
-}
-
-// forAll returns the newest message under a filter, and how many there are since a time.
-func (r Reader) forAll(ctx context.Context, stream, filter string, since time.Time) (m bus.Message, n int, err error) {
-	count, _, err := bus.Count(ctx, r.Conn, stream, filter, since)
-	if err != nil || count == 0 {
-		return m, 0, err
-	}
-	m, there, err := bus.Last(ctx, r.Conn, stream, filter)
-	if err != nil || !there {
-		return m, 0, err
-	}
-	return m, int(count), nil
 }
 
 // chunk is how many requests are looked up before it is asked whether these are enough.
@@ -311,7 +267,7 @@ func ByReason(rows []Row) (groups []Group) {
 			i, groups = len(groups), append(groups, Group{Operation: row.Operation, State: row.State, Reason: row.Reason, Last: row.Time,
 				Example: row.RequestID, Message: row.Message})
 		}
-		groups[i].Count += 1 + row.more
+		groups[i].Count++
 	}
 	slices.SortStableFunc(groups, func(a, b Group) int { return b.Count - a.Count })
 	return groups
