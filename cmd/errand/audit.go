@@ -16,7 +16,7 @@ type audit struct {
 	Verb  string `placeholder:"VERB" help:"Only this act: redrive, discard, retry, cancel, pause, resume, erase, reveal, suppress, unsuppress."`
 	Actor string `placeholder:"NAME" help:"Only what this person did."`
 	Since when   `placeholder:"TIME" help:"Since then: 24h, 3d, or a date such as 2026-01-31; default: all 400 days."`
-	Limit int    `default:"50" help:"At most the newest N; 0 for all."`
+	Limit uint   `default:"50" help:"At most the newest N; 0 for all."`
 
 	Target string `arg:"" optional:"" help:"Only acts on this request id, or queue such as mandate-enroll."`
 }
@@ -34,12 +34,9 @@ Examples:
 }
 
 func (a *audit) Run(ctx context.Context, c console) error {
-	q := act.Query{Verb: act.Verb(a.Verb), Actor: a.Actor, Target: a.Target, Limit: a.Limit}
-	switch {
-	case a.Verb != "" && !slices.Contains(act.Verbs, q.Verb):
+	q := act.Query{Verb: act.Verb(a.Verb), Actor: a.Actor, Target: a.Target, Limit: int(a.Limit)}
+	if a.Verb != "" && !slices.Contains(act.Verbs, q.Verb) {
 		return invalid("--verb", "must be one of %s, got %q", joined(act.Verbs), a.Verb)
-	case a.Limit < 0:
-		return invalid("--limit", "must not be negative")
 	}
 	return a.read(ctx, "audit", c, func(b broker, now time.Time) (listing, error) {
 		q.Since = a.Since.from(now)

@@ -23,6 +23,7 @@ type dead struct {
 type deadList struct {
 	output
 	selection
+	Limit uint `default:"50" help:"At most the newest N; 0 for all."`
 }
 
 func (*deadList) Help() string {
@@ -33,11 +34,11 @@ Examples:
 
     errand dead list
     errand dead list --since 24h --reason refused
-    errand dead list --limit 0 -o name    # their sequences`
+    errand dead list --limit 0 -o name    # such as seq:17`
 }
 
 func (d *deadList) Run(ctx context.Context, c console) error {
-	q, err := d.query(time.Now())
+	q, err := d.query(time.Now(), d.Limit)
 	if err != nil {
 		return err
 	}
@@ -52,9 +53,9 @@ func (d *deadList) Run(ctx context.Context, c console) error {
 }
 
 func listLetters(letters []inspect.DeadLetter, now time.Time) listing {
-	l := listing{head: []string{"SEQUENCE", "TIME", "OPERATION", "REASON", "NOW", "REQUEST", "MESSAGE"}, none: "none"}
+	l := listing{head: []string{"LETTER", "TIME", "OPERATION", "REASON", "NOW", "REQUEST", "MESSAGE"}, none: "none"}
 	for _, letter := range letters {
-		name, is := strconv.FormatUint(letter.Sequence, 10), stateCell(letter.Now)
+		name, is := inspect.Name(letter.Sequence), stateCell(letter.Now)
 		if letter.Discarded != "" {
 			is = cell{is.text + ", discarded", dim}
 		}
@@ -66,7 +67,7 @@ func listLetters(letters []inspect.DeadLetter, now time.Time) listing {
 
 type deadShow struct {
 	output
-	Name string `arg:"" name:"id" help:"Its sequence, or the id of its request."`
+	Name string `arg:"" name:"id" help:"Its name, such as seq:17, or the id of its request."`
 }
 
 func (*deadShow) Help() string {
@@ -74,14 +75,14 @@ func (*deadShow) Help() string {
 
 Examples:
 
-    errand dead show 17
+    errand dead show seq:17
     errand dead show enroll-signup-4711
-    errand dead show 17 -o jsonl | jq .body`
+    errand dead show seq:17 -o jsonl | jq .body`
 }
 
 func (d *deadShow) Run(ctx context.Context, c console) error {
 	if !messages.IsID(strings.TrimPrefix(d.Name, inspect.BySequence)) {
-		return invalid("ID", "must be a sequence or a request id, got %q", d.Name)
+		return invalid("ID", "must be a sequence such as seq:17, or a request id, got %q", d.Name)
 	}
 	return d.read(ctx, "dead", c, func(b broker, now time.Time) (listing, error) {
 		letters, err := b.reader().DeadLettersOf(ctx, d.Name)
@@ -91,7 +92,7 @@ func (d *deadShow) Run(ctx context.Context, c console) error {
 			}
 		}}
 		for _, letter := range letters {
-			l.add(strconv.FormatUint(letter.Sequence, 10), letter.Event)
+			l.add(inspect.Name(letter.Sequence), letter.Event)
 		}
 		return l, err
 	})

@@ -25,8 +25,7 @@ type withDemo struct {
 //	demoView     ─► what is shown: lines, a table
 type demo struct {
 	Stay    bool   `help:"Keep running until Ctrl-C, and say what to try next."`
-	NATSURL string `name:"nats-url" placeholder:"URL" xor:"broker" help:"Use this NATS server, which must not be in use."`
-	Store   string `placeholder:"DIR" xor:"broker" help:"Keep the server's data here; default: a temporary directory."`
+	Store   string `placeholder:"DIR" help:"Keep the server's data here; default: a temporary directory."`
 	Verbose bool   `short:"v" help:"Show the programs' warnings."`
 }
 
@@ -42,10 +41,7 @@ Examples:
 
     errand demo
     errand demo --stay                # then use errand publish, errand watch or the nats tool with it
-    errand demo --stay --store ~/errand-demo
-    errand demo --nats-url nats://127.0.0.1:4222
-
-With --nats-url the streams are created on that server, and the demo's requests and events stay there: use a server for experiments.`
+    errand demo --stay --store ~/errand-demo`
 }
 
 func (d *demo) Run(ctx context.Context, c console) (err error) {
@@ -58,7 +54,7 @@ func (d *demo) Run(ctx context.Context, c console) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, h.close()) }()
-	fmt.Fprintf(c.out, "NATS      %s\nsandbox   %s/   %s/mail\n", withoutCredentials(h.nats), h.sandbox, h.sandbox)
+	fmt.Fprintf(c.out, "NATS      %s\nsandbox   %s/   %s/mail\n", h.nats, h.sandbox, h.sandbox)
 	fmt.Fprint(c.out, "programs  mandate-consumer, transaction-poller, callback-receiver, mail-consumer, log-poller\n\n")
 
 	s := newScenario(time.Now())

@@ -11,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 
 	"errand/internal/bus"
@@ -36,7 +35,7 @@ type installation struct {
 
 // open starts the parts of the installation in order.
 func (d *demo) open(ctx context.Context, log zerolog.Logger) (_ *installation, err error) {
-	h := &installation{nats: d.NATSURL}
+	h := &installation{}
 	ctx, end := context.WithCancel(ctx)
 	h.ctx, h.cleanups = ctx, append(h.cleanups, end)
 	defer func() {
@@ -44,22 +43,15 @@ func (d *demo) open(ctx context.Context, log zerolog.Logger) (_ *installation, e
 			_ = h.close() // err is the cause
 		}
 	}()
-	if h.nats == "" {
-		server, err := devkit.Start(d.Store)
-		if err != nil {
-			return nil, err
-		}
-		h.cleanups, h.nats = append(h.cleanups, server.Close), server.URL
+	server, err := devkit.Start(d.Store)
+	if err != nil {
+		return nil, err
 	}
+	h.cleanups, h.nats = append(h.cleanups, server.Close), server.URL
 	if h.broker, err = connect(ctx, bus.Connection{URL: h.nats}, "demo", log); err != nil {
 		return nil, err
 	}
 	h.cleanups = append(h.cleanups, h.broker.nc.Close)
-	if d.NATSURL != "" {
-		if err := unused(ctx, h.broker.js); err != nil {
-			return nil, err
-		}
-	}
 	if err := h.createMissing(ctx); err != nil {
 		return nil, err
 	}
@@ -177,25 +169,4 @@ func (h *installation) createMissing(ctx context.Context) error {
 	}
 	plan = slices.DeleteFunc(plan, func(c bus.Change) bool { return !c.Adds() })
 	return bus.Apply(ctx, plan, false, func(bus.Change) {})
-}
-
-// unused returns an error for a server with waiting requests or running programs, as the demo would run the requests.
-func unused(ctx context.Context, js jetstream.JetStream) error {
-	for _, q := range bus.Queues() {
-		c, err := js.Consumer(ctx, q.Stream, q.Name)
-		if errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) {
-			continue
-		}
-		if err != nil {
-			return fmt.Errorf("consumer %s: %w", q.Name, err)
-		}
-		info := c.CachedInfo()
-		requests := info.NumPending + uint64(max(0, info.NumAckPending))
-		if info.NumWaiting > 0 || requests > 0 {
-			return &programs.Invalid{Variable: "--nats-url", Problem: fmt.Sprintf(
-				"that server is in use: %d requests are waiting or programs are connected to %s, and the demo would run requests against its sandbox",
-				requests, q.Name)}
-		}
-	}
-	return nil
 }

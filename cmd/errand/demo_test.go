@@ -11,7 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"errand/internal/sandbox"
+	"errand/internal/sandbox/devkit"
 	"errand/internal/sandbox/devkit/devtest"
 	client "errand/pkg/errand"
 	"errand/pkg/messages"
@@ -47,10 +50,24 @@ func TestDemoEndsAsExpected(t *testing.T) {
 func TestDemoLeavesNoRequestForOtherPrograms(t *testing.T) {
 	devtest.Full(t)
 	t.Parallel()
-	n, js := provisioned(t)
+	store := t.TempDir()
 	var term terminal
-	if err := term.on(t.Context(), console{colour: true}, "demo", "--nats-url", n.URL); err != nil {
+	if err := term.on(t.Context(), console{colour: true}, "demo", "--store", store); err != nil {
 		t.Fatalf("%v\n%s", err, term.out.String())
+	}
+	n, err := devkit.Start(store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(n.Close)
+	nc, err := n.Connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
 	}
 	for _, stream := range []string{"MANDATE_REQUESTS", "MAIL_REQUESTS"} {
 		s, err := js.Stream(t.Context(), stream)
@@ -58,13 +75,6 @@ func TestDemoLeavesNoRequestForOtherPrograms(t *testing.T) {
 			t.Errorf("%s has requests, %v", stream, err)
 		}
 	}
-}
-
-func TestDemoRefusesAServerWithWaitingRequests(t *testing.T) {
-	t.Parallel()
-	n, js := provisioned(t)
-	answer(t, js, "mail.send.requested", `{}`)
-	misconfigured(t, "in use", "demo", "--nats-url", n.URL)
 }
 
 func TestDemoReportsUnexpectedResults(t *testing.T) {

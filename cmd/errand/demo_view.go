@@ -68,11 +68,11 @@ func (v *demoView) printSummary(h *installation, problems []string) {
 		fmt.Fprintln(v.out, v.paint(red, "not as expected: "+printable(problem)))
 	}
 	fmt.Fprintf(v.out, "\nenrollment  %s\nmail        %s/mail\nNATS        %s\n", printable(v.scenario.requests[0].url), h.sandbox,
-		withoutCredentials(h.nats))
+		h.nats)
 }
 
 func (v *demoView) printHints(h *installation) {
-	to := " --nats-url " + withoutCredentials(h.nats)
+	to := " --nats-url " + h.nats
 	fmt.Fprintf(v.out, `
 Everything keeps running until Ctrl-C. Try in another terminal (errand is go run ./cmd/errand, if it is not installed):
 

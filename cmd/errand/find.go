@@ -90,13 +90,14 @@ func listFound(found inspect.Finding, now time.Time) listing {
 			cellOf(r.RequestID), cellOf(r.As), cell{mail, mailColour(mail)})
 	}
 	l.text = func(c console) {
-		if len(found.Rows) > 0 {
-			fmt.Fprintln(c.out, "\nRows of the sending log that match no request with certainty:")
-			c.table([]string{"", "", ""}, unmatchedRows(found.Rows, now))
+		var rows [][]cell
+		for _, e := range slices.Concat(found.Rows, found.Records) {
+			s := messages.ParseSubject(e.Subject)
+			rows = append(rows, []cell{{stamp(e.Time.Time, now), dim}, cellOf(inspect.Short(s.Operation)), stateCell(s.State), cellOf(candidatesOf(e))})
 		}
-		if len(found.Records) > 0 {
-			fmt.Fprintln(c.out, "\nRecords of the transaction list that match no request with certainty:")
-			c.table([]string{"", "", "", ""}, unmatchedRows(found.Records, now))
+		if len(rows) > 0 {
+			fmt.Fprintln(c.out, "\nIn the sending log and the transaction list, and of no request with certainty:")
+			c.table([]string{"", "", "", ""}, rows)
 		}
 		if found.Hidden != nil {
 			fmt.Fprintln(c.out, "\nThere may be more:", found.Hidden)
@@ -124,19 +125,6 @@ func writeUnread(c console, unread map[string]int) {
 func mailColour(mail string) colour {
 	state, _, _ := strings.Cut(mail, " ")
 	return colourOf(messages.State(strings.TrimRight(state, ",")))
-}
-
-// unmatchedRows shows rows of the sending log or records of the transaction list that match no request with certainty.
-func unmatchedRows(events []inspect.Event, now time.Time) (cells [][]cell) {
-	for _, e := range events {
-		s := messages.ParseSubject(e.Subject)
-		row := []cell{{stamp(e.Time.Time, now), dim}}
-		if s.Operation != messages.Delivery {
-			row = append(row, cellOf(inspect.Short(s.Operation)))
-		}
-		cells = append(cells, append(row, stateCell(s.State), cellOf(candidatesOf(e))))
-	}
-	return cells
 }
 
 func candidatesOf(e inspect.Event) string {

@@ -70,11 +70,11 @@ func storiesOf() []inspect.Story {
 				`{"batch":2,"first":1000,"count":500,"reason":"refused","http_status":422}`),
 			kept(10*time.Minute, 3, "mail.send.failed.send-invoice-17",
 				`{"request_id":"send-invoice-17","attempt":2,"reason":"refused","http_status":422,"message":"The sender is unknown."}`)},
-		Aftermath: inspect.Aftermath{Deliveries: map[string]int{"delivered": 1, "bounced": 1}, Delivered: []inspect.Event{
+		Deliveries: map[string]int{"delivered": 1, "bounced": 1}, Delivered: []inspect.Event{
 			kept(9*time.Minute, 4, "mail.delivery.delivered.send-invoice-17",
 				`{"entry":{"to":"ann@example.com"},"smtp":{"code":250,"enhanced":"2.0.0"}}`),
 			kept(8*time.Minute, 5, "mail.delivery.bounced.send-invoice-17",
-				`{"entry":{"to":"bob@example.com"},"smtp":{"code":550,"enhanced":"5.1.1"}}`)}},
+				`{"entry":{"to":"bob@example.com"},"smtp":{"code":550,"enhanced":"5.1.1"}}`)},
 		Dead: lettersOf()}
 	waits := stuckOf().Requests[1]
 	return []inspect.Story{s, {RequestID: "send-invoice-17", Operation: messages.Enroll, State: inspect.Queued, Events: []inspect.Event{},
@@ -90,7 +90,7 @@ func mandateOf() []inspect.Story {
 				`{"request_id":"enroll-signup-4713","attempt":1,"order_number":"DD003"}`),
 			kept(30*time.Hour, 2, "mandate.enroll.succeeded.enroll-signup-4713",
 				`{"request_id":"enroll-signup-4713","attempt":1,"order_number":"DD003"}`)},
-		Aftermath: inspect.Aftermath{Mandate: []inspect.Event{
+		Mandate: []inspect.Event{
 			kept(29*time.Hour, 3, "mandate.application.new.enroll-signup-4713",
 				`{"request_id":"enroll-signup-4713","order_number":"DD003","status":"new","mandate_status":"new","match":{"confidence":"exact"},`+
 					`"transaction":{"amount":"100.50",`+
@@ -107,7 +107,7 @@ func mandateOf() []inspect.Story {
 			kept(time.Hour, 7, "mandate.deduction.failed.enroll-signup-4713",
 				`{"request_id":"enroll-signup-4713","order_number":"DD003","kind":"deduction","status":"failed","by":"list",`+
 					`"mandate_status":"active","match":{"confidence":"exact"},"transaction":{"amount":"100.50",`+
-					`"order_number":"DD003","created_at":"2026-01-31 10:00:00"}}`)}}}}
+					`"order_number":"DD003","created_at":"2026-01-31 10:00:00"}}`)}}}
 }
 
 // unmatchedOf is what is found of an order number whose request is gone.

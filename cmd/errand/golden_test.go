@@ -85,8 +85,9 @@ func TestJSONStaysAsItIs(t *testing.T) {
 // A stranger's text does nothing to a terminal, in any form.
 func TestTheWholeListIsReadLater(t *testing.T) {
 	t.Parallel()
-	s := inspect.Status{Transactions: &inspect.Poller{ReadThrough: beforeAt(4 * time.Second)}}
-	if got, want := transactionsRead(s, noon), "newest records read 4s ago; the whole list not yet"; got != want {
+	s := inspect.Status{At: messages.Time{Time: noon}, Programs: []bus.ProgramStatus{{Program: bus.TransactionPoller}}}
+	got := readUpTo(s, inspect.Poller{ReadThrough: beforeAt(4 * time.Second)}, bus.TransactionPoller, "all of it")
+	if want := "read up to 4s ago; all of it: not yet"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
@@ -100,7 +101,7 @@ func TestAListWithoutALeaderSaysSo(t *testing.T) {
 	var term terminal
 	screen(console{out: &term.out, width: 200}, s)
 	for _, want := range []string{"read up to 41s ago by the last leader; none leads now",
-		"newest records read 20s ago by the last leader; none leads now"} {
+		"read up to 20s ago by the last leader; none leads now"} {
 		if got := term.out.String(); !strings.Contains(got, want) {
 			t.Errorf("it lacks %q:\n%s", want, got)
 		}

@@ -35,7 +35,7 @@ var shownFields = []struct {
 	{path: "match.confidence", name: "match"}, {path: "match.candidates", name: "candidates"},
 	{path: "complete_through"}, {path: "new", zero: true},
 	{path: "outcome"}, {path: "reason"}, {path: "http_status", name: "http"}, {path: "message"},
-	{path: "not_before"}, {path: "conflicts_with"}, {path: "after_unknown"},
+	{path: "not_before"}, {path: "conflicts_with"}, {path: "after_unknown"}, {path: "was.state", name: "was"}, {path: "why"},
 }
 
 // lines formats events in columns that widen with their contents.
@@ -85,11 +85,6 @@ func summary(e event, now time.Time) string {
 			parts = append(parts, join(name, text))
 		}
 	}
-	if by, ok := body["by"].(string); ok && messages.StateOf(e.Subject) == messages.Reopened {
-		was := short(at(body, "was.state"), false, now) + " " + short(at(body, "was.reason"), false, now)
-		parts = append(parts, join("was", strings.TrimSpace(was)), join("by", by), join("why", short(body["why"], false, now)))
-		parts = slices.DeleteFunc(parts, func(part string) bool { return part == "" })
-	}
 	if fields, ok := body["fields"].(map[string]any); ok && body["reason"] == string(messages.ReasonRefused) {
 		parts = append(parts, join("fields", strings.Join(slices.Sorted(maps.Keys(fields)), ",")))
 	}
@@ -109,7 +104,7 @@ func implied(e event, body map[string]any, name, text string) bool {
 	case "status":
 		return text == string(messages.StateOf(e.Subject))
 	case "by":
-		return body["kind"] == nil || text == string(messages.ByList) // how a record was found
+		return text == string(messages.ByList) // how a record was found
 	}
 	return false
 }

@@ -14,9 +14,9 @@ import (
 type list struct {
 	output
 	selection
-	State     []string `placeholder:"STATE" help:"In these states: queued, started, deferred, reopened, or a final one."`
-	Scheduled bool     `help:"Scheduled for later: deferred, until their not_before."`
-	ByReason  bool     `help:"Count what failed, is uncertain, partial or deferred, or is in those states, by operation and reason."`
+	Limit    uint     `default:"50" help:"At most the newest N; 0 for all."`
+	State    []string `placeholder:"STATE" help:"In these states: queued, started, deferred, reopened, or a final one."`
+	ByReason bool     `help:"Count what failed, is uncertain, partial or deferred, or is in those states, by operation and reason."`
 }
 
 // selection chooses the requests that a command is about.
@@ -24,7 +24,6 @@ type selection struct {
 	Operation []string `name:"op" placeholder:"OPERATION" help:"Of these operations: enroll, transactions, send, account."`
 	Reason    []string `placeholder:"REASON" help:"With these reasons, such as refused,no_answer."`
 	Since     when     `placeholder:"TIME" help:"Since then: 90m, 24h, 3d, or a date such as 2026-01-31 or 2026-01-31T08:00."`
-	Limit     int      `default:"50" help:"At most the newest N; 0 for all."`
 }
 
 func (*list) Help() string {
@@ -37,12 +36,11 @@ Examples:
     errand list --state failed,uncertain --since 24h
     errand list --state failed --since 1h --by-reason
     errand list --op send --reason refused --since 3d --limit 0 -o name
-    errand list --scheduled
-    errand list --state deferred -o jsonl | jq -r .request_id`
+    errand list --state deferred --reason scheduled -o jsonl | jq -r .request_id`
 }
 
 func (l *list) Run(ctx context.Context, c console) error {
-	q, err := l.query(time.Now())
+	q, err := l.query(time.Now(), l.Limit)
 	if err != nil {
 		return err
 	}
@@ -52,9 +50,6 @@ func (l *list) Run(ctx context.Context, c console) error {
 			return invalid("--state", "must be one of %s, got %q", joined(known), name)
 		}
 		q.States = append(q.States, state)
-	}
-	if l.Scheduled {
-		q.States, q.Reasons = []messages.State{messages.Deferred}, []messages.Reason{messages.ReasonScheduled}
 	}
 	if l.ByReason {
 		if q.Limit = 0; len(q.States) == 0 {
@@ -98,11 +93,8 @@ func reasonOf(r inspect.Row) string {
 
 func stateCell(state messages.State) cell { return cell{string(state), colourOf(state)} }
 
-func (s selection) query(now time.Time) (inspect.Query, error) {
-	q := inspect.Query{Limit: s.Limit, Since: s.Since.from(now)}
-	if s.Limit < 0 {
-		return q, invalid("--limit", "must not be negative")
-	}
+func (s selection) query(now time.Time, limit uint) (inspect.Query, error) {
+	q := inspect.Query{Limit: int(limit), Since: s.Since.from(now)}
 	var err error
 	if q.Operations, err = operationsOf("--op", s.Operation); err != nil {
 		return q, err

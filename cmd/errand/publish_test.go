@@ -298,12 +298,12 @@ func TestTheExitStatusTellsTheOutcome(t *testing.T) {
 		state, body, what string
 		status            int
 	}{
-		{"failed", `{"reason":"refused","message":"no such sender"}`, "mail.send ended failed: refused: no such sender", 1},
+		{"failed", `{"reason":"refused","message":"no such sender"}`, "mail.send: failed: refused, no such sender", 1},
 		{"partial", `{"recipients":3,"accepted":2}`, "2 of 3 recipients accepted", 3},
-		{"uncertain", `{"reason":"no_answer"}`, "mail.send ended uncertain: no_answer", 3},
-		{"resolved", `{"outcome":"failed"}`, "mail.send ended uncertain, and turned out to have failed", 1},
-		{"resolved", `{"outcome":"partial"}`, "mail.send ended uncertain, and turned out to be partial", 3},
-		{"erased", `{"was":{"state":"accepted"}}`, "mail.send was erased: its id is not run again", 1},
+		{"uncertain", `{"reason":"no_answer"}`, "mail.send: uncertain: no_answer", 3},
+		{"resolved", `{"outcome":"failed"}`, "mail.send: resolved: failed", 1},
+		{"resolved", `{"outcome":"partial"}`, "mail.send: resolved: partial", 3},
+		{"erased", `{"was":{"state":"accepted"}}`, "mail.send: erased: it was accepted", 1},
 		{"started", `{}`, "no outcome within 1s: started: a call is under way", 4},
 	} {
 		id := fmt.Sprintf("id%d", i)
@@ -345,8 +345,8 @@ func TestJSONAloneIsOnStandardOutput(t *testing.T) {
 		args []string
 		want string
 	}{
-		{letterTo(n, "half", "-o", "json"), `{"subject":"mail.send.partial.half","headers":{},"body":{"recipients":3,"accepted":2}}`},
-		{append(list, "-o", "json"), fmt.Sprintf(`{"subject":"mandate.transactions.listed.list","headers":{},"body":{"pages":2,"total":2,`+
+		{letterTo(n, "half", "-o", "json"), `{"subject":"mail.send.partial.half","sequence":1,"body":{"recipients":3,"accepted":2}}`},
+		{append(list, "-o", "json"), fmt.Sprintf(`{"subject":"mandate.transactions.listed.list","sequence":4,"body":{"pages":2,"total":2,`+
 			`"fingerprint":%q},"records":[{"id":"T0"},{"id":"T1"}]}`, meta.Fingerprint)},
 		{[]string{"publish", "--nats-url", n.URL, "mail.account.requested", "-o", "json", "-f", "request_id=a"},
 			`{"operation":"mail.account","request_id":"a","stream":"MAIL_REQUESTS","sequence":2,` +
@@ -429,7 +429,7 @@ func TestWaitDoesNotTakeTheOutcomeOfAnotherRequest(t *testing.T) {
 	n, js := provisioned(t)
 	answer(t, js, "mandate.transactions.listed.taken", `{"request_id":"taken","fingerprint":"other"}`)
 	answer(t, js, "mandate.transactions.failed.MANDATE_REQUESTS-1", `{"reason":"conflict","conflicts_with":"taken"}`)
-	refused(t, "ended failed: conflict", "publish", "--nats-url", n.URL, "mandate.transactions.requested", "--wait", "-f", "request_id=taken")
+	refused(t, ": failed: conflict", "publish", "--nats-url", n.URL, "mandate.transactions.requested", "--wait", "-f", "request_id=taken")
 }
 
 // within is a context that ends a hanging test.

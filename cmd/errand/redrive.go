@@ -16,17 +16,15 @@ import (
 type deadRedrive struct {
 	acting
 	format
-	Operation []string `name:"op" placeholder:"OPERATION" help:"Of these operations: enroll, transactions, send, account."`
-	Reason    []string `placeholder:"REASON" help:"With these reasons, such as refused,unavailable."`
-	Since     when     `placeholder:"TIME" help:"Stored since then: 90m, 24h, 3d, or a date."`
-	Limit     int      `default:"0" help:"At most the newest N; 0 for all."`
+	selection
+	Limit uint `help:"At most the newest N; default: all."`
 
 	Yes         bool     `help:"Do it; otherwise only the plan is shown."`
 	Plan        string   `placeholder:"PLAN" help:"The plan that was shown: nothing else is run. Required with --yes."`
 	AcceptTwice []string `placeholder:"seq:N" help:"Run these of the plan, or all, though they may be done twice."`
 	Force       []string `placeholder:"seq:N" help:"Run these of the plan though they were done or cancelled."`
 	Rate        float64  `placeholder:"N" help:"At most N per second."`
-	Names       []string `arg:"" optional:"" name:"id" help:"Request ids or sequences; default: chosen by --op, --reason, --since."`
+	Names       []string `arg:"" optional:"" name:"id" help:"Request ids, or dead letters such as seq:17; default: chosen by --op, --reason, --since."`
 }
 
 func (*deadRedrive) Help() string {
@@ -62,7 +60,7 @@ Examples:
     errand dead redrive --reason unavailable --since 24h                              # the plan
     errand dead redrive --reason unavailable --since 24h --yes --plan 12-17-4791c176 --why 'it is back'
     errand dead redrive enroll-signup-4711 --yes --plan 16-16-0b11c9d2 --why INC-17 --accept-twice seq:16
-    errand dead redrive 17 18 -o json | jq '.[] | {request_id, class, says}'`
+    errand dead redrive seq:17 seq:18 -o json | jq '.[] | {request_id, class, says}'`
 }
 
 func (d *deadRedrive) Run(ctx context.Context, c console) error {
@@ -106,8 +104,7 @@ func (d *deadRedrive) Run(ctx context.Context, c console) error {
 var notThePlan = invalid("--plan", "must be what the plan ends with: run the command without --yes first, and read it")
 
 func (d *deadRedrive) query() (inspect.Query, error) {
-	s := selection{Operation: d.Operation, Reason: d.Reason, Since: d.Since, Limit: d.Limit}
-	q, err := s.query(time.Now())
+	q, err := d.selection.query(time.Now(), d.Limit)
 	some := len(d.Operation)+len(d.Reason) > 0 || d.Since.isSet()
 	switch {
 	case err != nil:
@@ -128,18 +125,18 @@ func (d *deadRedrive) query() (inspect.Query, error) {
 	}
 	for _, name := range d.Names {
 		if !messages.IsID(strings.TrimPrefix(name, inspect.BySequence)) {
-			return q, invalid("ID", "must be a sequence or a request id, got %q", name)
+			return q, invalid("ID", "must be a sequence such as seq:17, or a request id, got %q", name)
 		}
 	}
 	return q, nil
 }
 
 func (d *deadRedrive) plan(c console, items []act.Item) {
-	l := listing{head: []string{"SEQUENCE", "OPERATION", "CLASS", "REASON", "REQUEST", "WHY"}, none: "no dead letters"}
+	l := listing{head: []string{"LETTER", "OPERATION", "CLASS", "REASON", "REQUEST", "WHY"}, none: "no dead letters"}
 	classes := map[inspect.Class]int{}
 	for _, i := range items {
 		classes[i.Class]++
-		l.add(i.RequestID, i, numberCell(i.Sequence), cellOf(inspect.Short(i.Operation)), cell{string(i.Class), colours[i.Class.Info().Look]},
+		l.add(i.RequestID, i, cellOf(inspect.Name(i.Sequence)), cellOf(inspect.Short(i.Operation)), cell{string(i.Class), colours[i.Class.Info().Look]},
 			cellOf(i.Reason), cellOf(i.RequestID), cellOf(i.Says))
 	}
 	if len(items) == 0 {

@@ -94,7 +94,7 @@ func TestRedriveShowsItsPlanAndDoesItWhenItIsTold(t *testing.T) {
 		t.Errorf("%v\n%s\n%s", err, out, term.errs.String())
 	}
 	if out := errand(t, "", as(n, "olga", "show", "signup-1")...); !strings.Contains(out, "queued, 1st") &&
-		!strings.Contains(out, "reopened") || !strings.Contains(out, `was="failed refused" by=olga why=INC-17`) {
+		!strings.Contains(out, "reopened") || !strings.Contains(out, `by=olga was=failed why=INC-17`) {
 		t.Errorf("show\n%s", out)
 	}
 	plan = planned(t, toDead(n, "olga", "redrive", "1", "signup-2")...)

@@ -137,8 +137,8 @@ func writeStory(c console, s inspect.Story, now time.Time) {
 	}
 	var dead [][]cell
 	for _, d := range s.Dead {
-		dead = append(dead, []cell{{stamp(d.Time.Time, now), dim}, numberCell(d.Sequence),
-			cellOf(fmt.Sprintf("%s, %s: errand dead show %d", d.Reason, style.Bytes(d.Bytes), d.Sequence))})
+		dead = append(dead, []cell{{stamp(d.Time.Time, now), dim},
+			cellOf(fmt.Sprintf("%s, %s: errand dead show %s", d.Reason, style.Bytes(d.Bytes), inspect.Name(d.Sequence)))})
 	}
 	part("Dead letters", dead)
 }

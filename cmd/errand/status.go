@@ -65,45 +65,27 @@ func screen(c console, s inspect.Status) {
 	section([]string{"QUEUE", "UNTAKEN", "OLDEST", "TAKEN", "OLDEST", "PULLS", "STATE"}, queueRows(s.Queues, now))
 	section([]string{"LAST HOUR", "GOOD", "FAILED", "UNCERTAIN", "PARTIAL", "DEFERRED", "RESOLVED"}, outcomeRows(s.Outcomes))
 	section([]string{"STREAM", "MESSAGES", "SIZE", "LIMIT", "REPLICAS", "MADE"}, streamRows(s))
-	poller := "nothing is published yet"
-	if s.Poller.Watermark != nil {
-		poller = "published up to " + stamp(s.Poller.Watermark.Time, now)
-	}
-	switch {
-	case s.Poller.Read() != nil && !s.Leads(bus.LogPoller):
-		poller += ", read up to " + since(s.Poller.Read(), now) + noLeader
-	case s.Poller.ReadThrough != nil:
-		poller += ", read up to " + since(s.Poller.ReadThrough, now) + " ago"
-	case s.Answers(bus.LogPoller):
-		poller += ", log-poller has started and read nothing yet"
-	}
-	fmt.Fprintln(c.out, "\nSending log: "+poller)
+	fmt.Fprintln(c.out, "\nSending log: "+readUpTo(s, s.Poller, bus.LogPoller, "published"))
 	if s.Transactions != nil {
-		fmt.Fprintln(c.out, "Transaction list: "+transactionsRead(s, now))
+		fmt.Fprintln(c.out, "Transaction list: "+readUpTo(s, *s.Transactions, bus.TransactionPoller, "all of it"))
 	}
 }
 
-// noLeader follows how long ago a list was read.
-const noLeader = " ago by the last leader; none leads now"
-
-// transactionsRead says how far the transaction list is read: its newest records, and all of it.
-func transactionsRead(s inspect.Status, now time.Time) string {
-	p, text := s.Transactions, "no transaction-poller answers"
+// readUpTo says how far a list is read, and up to when its watermark says that it was published, or read as a whole.
+func readUpTo(s inspect.Status, p inspect.Poller, program, marked string) string {
+	now, text := s.At.Time, "no "+program+" answers"
 	switch {
-	case s.Answers(bus.TransactionPoller) && p.Read() != nil && !s.Leads(bus.TransactionPoller):
-		text = "newest records read " + since(p.Read(), now) + noLeader
+	case p.Read() != nil && s.Answers(program) && !s.Leads(program):
+		text = "read up to " + since(p.Read(), now) + " ago by the last leader; none leads now"
 	case p.ReadThrough != nil:
-		text = "newest records read " + since(p.ReadThrough, now) + " ago"
-	case s.Answers(bus.TransactionPoller):
-		text = "transaction-poller has started and read nothing yet"
+		text = "read up to " + since(p.ReadThrough, now) + " ago"
+	case s.Answers(program):
+		text = program + " has started and read nothing yet"
 	}
-	switch {
-	case p.Watermark != nil:
-		return text + "; the whole list up to " + stamp(p.Watermark.Time, now)
-	case p.ReadThrough != nil:
-		return text + "; the whole list not yet"
+	if p.Watermark == nil {
+		return text + "; " + marked + ": not yet"
 	}
-	return text
+	return text + "; " + marked + ": up to " + stamp(p.Watermark.Time, now)
 }
 
 func programRows(programs []bus.ProgramStatus, now time.Time) (rows [][]cell) {

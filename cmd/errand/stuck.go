@@ -12,7 +12,7 @@ import (
 type stuck struct {
 	output
 	Older time.Duration `default:"1m" help:"Only requests that are older."`
-	Limit int           `default:"1000" help:"Read the oldest N of each queue."`
+	Limit uint          `default:"1000" help:"Read the oldest N of each queue."`
 	All   bool          `help:"Show all requests; default: the oldest 20."`
 }
 
@@ -29,11 +29,8 @@ Examples:
 }
 
 func (s *stuck) Run(ctx context.Context, c console) error {
-	if s.Limit < 1 {
-		return invalid("--limit", "must be positive")
-	}
 	return s.read(ctx, "stuck", c, func(b broker, now time.Time) (listing, error) {
-		found, err := b.reader().Stuck(ctx, now.Add(-s.Older), s.Limit, now)
+		found, err := b.reader().Stuck(ctx, now.Add(-s.Older), int(max(s.Limit, 1)), now)
 		return s.list(found, now), err
 	})
 }

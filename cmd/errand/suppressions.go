@@ -22,7 +22,7 @@ type suppressions struct {
 type suppressed struct {
 	output
 	programs.RecipientKey
-	Limit   int    `default:"50" help:"At most the newest N; 0 for all."`
+	Limit   uint   `default:"50" help:"At most the newest N; 0 for all."`
 	Address string `arg:"" optional:"" help:"Only this address."`
 }
 
@@ -44,8 +44,6 @@ func (s *suppressed) Run(ctx context.Context, c console) error {
 	switch {
 	case err != nil:
 		return err
-	case s.Limit < 0:
-		return invalid("--limit", "must not be negative")
 	case s.Address != "":
 		if err := checkAddress(s.Address); err != nil {
 			return err
@@ -66,7 +64,7 @@ func (s *suppressed) Run(ctx context.Context, c console) error {
 		var all []bus.Message
 		for _, filter := range filters {
 			scan := bus.Scan{Stream: bus.Suppressions, Filter: filter}
-			some, err := scan.ToNewest(ctx, b.nc, s.Limit)
+			some, err := scan.ToNewest(ctx, b.nc, int(s.Limit))
 			if err == nil && some {
 				err = scan.Each(ctx, b.nc, func(m bus.Message) bool { all = append(all, m); return true })
 			}

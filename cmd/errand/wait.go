@@ -108,7 +108,10 @@ func (w *waiting) show(ctx context.Context, outcome client.Outcome) error {
 		}
 	}
 	if w.json {
-		line := event{Time: e.Time, Subject: e.Subject, Header: e.Header, Data: e.Data}.line()
+		line := struct {
+			inspect.Event
+			Records *[]json.RawMessage `json:"records,omitempty"`
+		}{Event: inspect.EventOf(bus.Message{Time: e.Time, Sequence: e.Sequence, Subject: e.Subject, Header: e.Header, Data: e.Data})}
 		if e.State == messages.Listed {
 			line.Records = &records
 		}
@@ -139,41 +142,22 @@ func (w *waiting) records(ctx context.Context) (records []json.RawMessage, err e
 
 // verdict returns nil for a good outcome, otherwise an error with the exit status.
 func verdict(outcome client.Outcome) error {
-	op := outcome.About().Operation
-	why := func(reason messages.Reason, message string) string {
-		text := ""
-		if reason != "" {
-			text = ": " + string(reason)
-		}
-		if message != "" {
-			text += ": " + message
-		}
-		return printable(text)
-	}
+	e := outcome.About()
+	err := fmt.Errorf("%s: %s", e.Operation, printable(inspect.EndedAs(e.State, e.Data)))
 	switch o := outcome.(type) {
 	case client.Succeeded:
 		return nil
+	case client.Failed, client.Erased:
+		return err
 	case client.Resolved:
 		switch o.Became {
 		case messages.Succeeded, messages.Accepted:
 			return nil
 		case messages.Failed:
-			return fmt.Errorf("%s ended uncertain, and turned out to have failed", op)
+			return err
 		}
-		return &programs.Exit{Status: exitUnsure, Err: fmt.Errorf("%s ended uncertain, and turned out to be %s", op, printable(string(o.Became)))}
-	case client.Partial:
-		return &programs.Exit{Status: exitUnsure, Err: fmt.Errorf("%s ended partial: %d of %d recipients accepted", op, o.Accepted, o.Recipients)}
-	case client.Uncertain:
-		return &programs.Exit{Status: exitUnsure, Err: fmt.Errorf("%s ended uncertain%s", op, why(o.Reason, o.Message))}
-	case client.Erased:
-		return fmt.Errorf("%s was erased: its id is not run again", op)
-	case client.Failed:
-		if o.ConflictsWith != "" {
-			return fmt.Errorf("%s ended failed%s: the request %s has other contents", op, why(o.Reason, o.Message), printable(o.ConflictsWith))
-		}
-		return fmt.Errorf("%s ended failed%s", op, why(o.Reason, o.Message))
 	}
-	return fmt.Errorf("%s ended %s", op, outcome.About().State)
+	return &programs.Exit{Status: exitUnsure, Err: err}
 }
 
 // pretty indents JSON and escapes characters that are not printable. Other data is only made printable.

@@ -2,12 +2,13 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
+	"errand/internal/bus"
+	"errand/internal/oncall/inspect"
 	"errand/pkg/messages"
 )
 
@@ -58,7 +59,6 @@ func (w *watch) Run(ctx context.Context, c console) error {
 	if len(patterns) == 0 {
 		patterns = everything
 	}
-	patterns = withoutCovered(patterns)
 	b, err := w.NATS.open(ctx, "watch", c)
 	if err != nil {
 		return err
@@ -71,44 +71,10 @@ func (w *watch) Run(ctx context.Context, c console) error {
 	layout := newLines(c)
 	show := func(e event) { fmt.Fprintln(c.out, layout.line(e)) }
 	if w.JSON {
-		show = func(e event) { fmt.Fprintln(c.out, encoded(e.line(), false)) }
+		show = func(e event) { fmt.Fprintln(c.out, encoded(inspect.EventOf(bus.Message(e)), false)) }
 	}
 	if w.Exit {
 		return ended(ctx, f.history(ctx, w.Last, show))
 	}
 	return f.run(ctx, w.Last, show)
-}
-
-// withoutCovered removes patterns that another one covers.
-func withoutCovered(patterns []string) (list []string) {
-	covers := func(wide, narrow string) bool {
-		return messages.MatchSubject(wide, narrow) && (strings.HasSuffix(wide, ">") || !strings.HasSuffix(narrow, ">"))
-	}
-	for _, p := range patterns {
-		if slices.ContainsFunc(list, func(q string) bool { return covers(q, p) }) {
-			continue
-		}
-		list = append(slices.DeleteFunc(list, func(q string) bool { return covers(p, q) }), p)
-	}
-	return list
-}
-
-// eventLine is an event as JSON. A body that is not JSON becomes a string; the values of a header are joined.
-type eventLine struct {
-	Time    messages.Time      `json:"time"`
-	Subject string             `json:"subject"`
-	Headers map[string]string  `json:"headers"`
-	Body    any                `json:"body"`
-	Records *[]json.RawMessage `json:"records,omitempty"` // of a transactions listing
-}
-
-func (e event) line() eventLine {
-	line := eventLine{Time: messages.Time{Time: e.Time}, Subject: e.Subject, Headers: map[string]string{}, Body: string(e.Data)}
-	if json.Valid(e.Data) {
-		line.Body = json.RawMessage(e.Data)
-	}
-	for name, values := range e.Header {
-		line.Headers[name] = strings.Join(values, ", ")
-	}
-	return line
 }

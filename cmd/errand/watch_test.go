@@ -22,30 +22,14 @@ import (
 	"errand/internal/sandbox/devkit"
 )
 
-func TestPatternsCoveredByAnotherAreLeftOut(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct{ patterns, want []string }{
-		{[]string{"mail.send.>", "mail.send.accepted.*", "mail.>"}, []string{"mail.>"}},
-		{[]string{"mail.*.*.a", "mail.send.*.a", "mail.send.*.b"}, []string{"mail.*.*.a", "mail.send.*.b"}},
-		{[]string{"mail.*", "mail.>"}, []string{"mail.>"}},
-		{[]string{"mail.x", "mail.x"}, []string{"mail.x"}},
-		{everything, everything},
-	} {
-		if diff := cmp.Diff(c.want, withoutCovered(c.patterns)); diff != "" {
-			t.Errorf("%q: %s", c.patterns, diff)
-		}
-	}
-}
-
 func TestWatchRefusesWhatItCannotShow(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		what string
 		args []string
 	}{
-		{"neither a request id nor a NATS subject", []string{"mail..x"}}, {"neither a request id nor a NATS subject", []string{"mail.>.x"}},
-		{"neither a request id nor a NATS subject", []string{""}},
-		{"which are not shown", []string{"mandate.enroll.requested"}}, {"matches no event", []string{"mail.send.succeeded.*"}},
+		{"matches no event", []string{"mail..x"}}, {"matches no event", []string{"mail.>.x"}}, {"matches no event", []string{""}},
+		{"are not shown", []string{"mandate.enroll.requested"}}, {"matches no event", []string{"mail.send.succeeded.*"}},
 		{"did you mean mandate.enroll.failed", []string{"mandate.enrol.failed.*"}}, {"matches no event", []string{"mail.send"}},
 		{"matches no event", []string{"mail.send.failed.a.1"}}, {"matches no event", []string{"other.>"}},
 		{"--exit", []string{"--exit"}},
@@ -291,8 +275,8 @@ func TestWatchAsJSONHasSubjectHeadersAndBody(t *testing.T) {
 		got = append(got, e)
 	}
 	want := []map[string]any{
-		{"subject": "mail.send.failed.a", "headers": map[string]any{"ce-id": "1"}, "body": map[string]any{"message": "<a>"}},
-		{"subject": "mail.send.failed.b", "headers": map[string]any{}, "body": "no json"},
+		{"subject": "mail.send.failed.a", "headers": map[string]any{"ce-id": "1"}, "sequence": 1.0, "body": map[string]any{"message": "<a>"}},
+		{"subject": "mail.send.failed.b", "sequence": 2.0, "body": "no json"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

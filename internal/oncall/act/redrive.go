@@ -144,14 +144,12 @@ type Redriven struct {
 	Result  Result `json:"result"`
 	Message string `json:"message,omitempty"`
 
-	lost  bool  // another person was first
 	fault error // the other items would meet it too
 }
 
-// Redrive runs items again as a person has consented to, and calls report with the result of
-// each, whatever ends it. What another person reopened meanwhile is looked at once more in the
-// end: that may have been interrupted. Errors: ErrNoReason, ErrNothingDone of a name that is not in the plan,
-// ErrNotRecorded, which nothing is done after, or that the plan cannot be read again.
+// Redrive runs items again as a person has consented to, and calls report with the result of each, whatever ends it. What another
+// person reopened meanwhile is theirs. Errors: ErrNoReason, ErrNothingDone of a name that is not in the plan, or ErrNotRecorded, which
+// nothing is done after.
 func (r Requests) Redrive(ctx context.Context, items []Item, c Consent, report func(Redriven)) error {
 	if strings.TrimSpace(c.Why) == "" {
 		return ErrNoReason
@@ -159,41 +157,19 @@ func (r Requests) Redrive(ctx context.Context, items []Item, c Consent, report f
 	if err := c.checked(items); err != nil {
 		return err
 	}
-	var lost []Item
 	for n, item := range items {
 		if n > 0 && c.Rate > 0 {
 			retry.Pause(ctx, time.Duration(min(float64(time.Second)/c.Rate, float64(MaxPause))))
 		}
 		done := r.redrive(ctx, item, c)
-		if done.lost {
-			lost = append(lost, item)
-			continue
-		}
 		if report(done); done.fault != nil {
-			for _, item := range slices.Concat(lost, items[n+1:]) {
+			for _, item := range items[n+1:] {
 				report(item.notReached(done.fault))
 			}
 			return done.fault
 		}
 	}
-	if len(lost) == 0 {
-		return nil
-	}
-	retry.Pause(ctx, retry.Fenced) // the one who was first is about to publish
-	letters := make([]inspect.DeadLetter, len(lost))
-	for i, item := range lost {
-		letters[i] = item.letter
-	}
-	again, err := r.Plan(ctx, letters)
-	if err != nil {
-		for _, item := range lost {
-			report(item.notReached(err))
-		}
-	}
-	for _, item := range again {
-		report(r.redrive(ctx, item, c))
-	}
-	return err
+	return nil
 }
 
 func (i Item) notReached(err error) Redriven {
@@ -233,7 +209,7 @@ func (r Requests) redrive(ctx context.Context, item Item, c Consent) Redriven {
 		Plan: string(item.Class) + ": " + item.Says}, did)
 	switch done.Result = Done; {
 	case errors.Is(err, ErrNothingDone), errors.Is(err, ErrNotRecorded):
-		done.Result, done.Message, done.lost = NotDone, err.Error(), errors.Is(err, errMeanwhile)
+		done.Result, done.Message = NotDone, err.Error()
 		if errors.Is(err, ErrNotRecorded) {
 			done.fault = err
 		}

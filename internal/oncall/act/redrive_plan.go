@@ -80,6 +80,9 @@ const maxLooked = 20
 
 // Plan classifies dead letters, newest first per request, and says which of them somebody has discarded. It changes nothing.
 func (r Requests) Plan(ctx context.Context, letters []inspect.DeadLetter) ([]Item, error) {
+	if err := sayDiscarded(ctx, r.Queues.Discards, letters); err != nil {
+		return nil, err
+	}
 	items := make([]Item, 0, len(letters))
 	waiting, since := map[messages.Operation]map[string]bool{}, map[messages.Operation]time.Time{}
 	for _, letter := range letters {
@@ -124,45 +127,35 @@ func (r Requests) Plan(ctx context.Context, letters []inspect.DeadLetter) ([]Ite
 			items[i] = item.as(inspect.Underway, "it is reopened already, and waits in its queue")
 		}
 	}
-	return items, r.sayDiscarded(ctx, items)
-}
-
-// sayDiscarded adds to items who discarded them, and why: they may still be run, but a person is asked first.
-func (r Requests) sayDiscarded(ctx context.Context, items []Item) error {
-	if len(items) == 0 {
-		return nil
-	}
-	oldest := slices.MinFunc(items, func(a, b Item) int { return a.letter.Time.Compare(b.letter.Time.Time) })
-	discards, err := r.Queues.Discards(ctx, oldest.letter.Time.Time)
-	for i := range items {
-		if by := discardOf(discards, items[i].Operation, items[i].Sequence); by != "" {
-			items[i].Says += "; " + by
+	for i, letter := range letters {
+		if letter.Discarded != "" {
+			items[i].Says += "; " + letter.Discarded
 		}
 	}
-	return err
+	return items, nil
 }
 
-// SayDiscarded says of dead letters who discarded them, and why, as far as this person may read it.
+// SayDiscarded says of dead letters who discarded them, and why, as far as this person may read it. They may still
+// be run, but a person is asked first.
 func SayDiscarded(ctx context.Context, r inspect.Reader, letters []inspect.DeadLetter) error {
+	return sayDiscarded(ctx, queues{Reader: r}.Discards, letters)
+}
+
+func sayDiscarded(ctx context.Context, acts func(context.Context, time.Time) ([]Entry, error), letters []inspect.DeadLetter) error {
 	if len(letters) == 0 {
 		return nil
 	}
 	oldest := slices.MinFunc(letters, func(a, b inspect.DeadLetter) int { return a.Time.Compare(b.Time.Time) })
-	discards, err := queues{Reader: r}.Discards(ctx, oldest.Time.Time)
+	discards, err := acts(ctx, oldest.Time.Time)
 	for i, l := range letters {
-		letters[i].Discarded = discardOf(discards, l.Operation, l.Sequence)
-	}
-	return err
-}
-
-// discardOf says who discarded a dead letter, and why; "" if nobody did.
-func discardOf(discards []Entry, op messages.Operation, letter uint64) string {
-	for _, d := range discards {
-		if d.discards() && d.DeadLetter == letter && d.Operation == op {
-			return d.Actor + " discarded it: " + d.Why
+		for _, d := range discards {
+			if d.discards() && d.DeadLetter == l.Sequence && d.Operation == l.Operation {
+				letters[i].Discarded = d.Actor + " discarded it: " + d.Why
+				break
+			}
 		}
 	}
-	return ""
+	return err
 }
 
 // Letters returns the newest dead letter of each request: of the ids and sequences that are named, or else of a query's.

@@ -19,11 +19,9 @@ import (
 )
 
 type findPage struct {
-	Asked  bool
-	Found  []index.Found
-	Mails  []index.Mail
-	Unread []string
-	Note   string
+	Asked bool
+	index.Finding
+	Note string
 
 	Suppress *suppressible // nil if the word is not an address, or its keys are not known
 }
@@ -63,7 +61,7 @@ func (s *Server) found(r *http.Request, user access.User) (page, error) {
 	if err != nil {
 		return page{}, err
 	}
-	p := findPage{Asked: true, Found: found.Found, Mails: found.Mails, Unread: found.Unread}
+	p := findPage{Asked: true, Finding: found}
 	if err := s.addQueued(r, word, &p); err != nil {
 		p.Note = "The queues could not be searched: " + s.errorPage(err).Title + "."
 	}

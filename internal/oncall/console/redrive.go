@@ -85,8 +85,6 @@ func planOf(ctx context.Context, requests act.Requests, names []string) ([]act.I
 	switch {
 	case errors.Is(err, inspect.ErrNoDeadLetter):
 		return nil, notFound("Nothing was done: one of these dead letters no longer exists. Select again.")
-	case errors.Is(err, inspect.ErrAmbiguous):
-		return nil, wrong("Nothing was done: one of these numbers names two dead letters. Select again.")
 	case err != nil:
 		return nil, err
 	}

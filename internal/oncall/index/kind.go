@@ -43,9 +43,5 @@ func expired(op messages.Operation) Kind {
 // kindColumns are the columns of a kind but its number, in the order of its fields.
 const kindColumns = "operation, state, reason, outcome, class, dead, seen"
 
-// operations are those whose requests are indexed. A row has its place, from 1:
-// one is added at the end.
-var operations = []messages.Operation{messages.Enroll, messages.Transactions, messages.Send, messages.Account}
-
-// numberOf is an operation in a row; 0 when its requests are not indexed.
-func numberOf(op messages.Operation) int { return slices.Index(operations, op) + 1 }
+// numberOf is an operation in a row, where one more is added at the end; 0 when its requests are not indexed.
+func numberOf(op messages.Operation) int { return slices.Index(inspect.Operations, op) + 1 }

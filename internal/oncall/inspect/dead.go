@@ -31,14 +31,9 @@ type DeadLetter struct {
 }
 
 func deadLetterOf(m bus.Message) DeadLetter {
-	d := DeadLetter{Sequence: m.Sequence, Time: messages.Time{Time: m.Time}, RequestID: m.Header.Get(bus.HeaderRequestID),
+	return DeadLetter{Sequence: m.Sequence, Time: messages.Time{Time: m.Time}, RequestID: m.Header.Get(bus.HeaderRequestID),
 		Operation: messages.ParseSubject(m.Subject).Operation, Reason: messages.Reason(m.Header.Get(bus.HeaderReason)),
-		Message: m.Header.Get(bus.HeaderMessage), Bytes: len(m.Data), Event: eventOf(m)}
-	d.Event.Headers = map[string]string{}
-	for name, values := range m.Header {
-		d.Event.Headers[name] = strings.Join(values, ", ")
-	}
-	return d
+		Message: m.Header.Get(bus.HeaderMessage), Bytes: len(m.Data), Event: EventOf(m)}
 }
 
 // DeadLetters returns the dead letters that a query asks for, the newest first, each with the state that its request
@@ -89,40 +84,25 @@ func (r Reader) deadOfOperation(ctx context.Context, op messages.Operation, q Qu
 // ErrNoDeadLetter means that no dead letter has that sequence or request.
 var ErrNoDeadLetter = errors.New("there is no such dead letter: see `errand dead list`")
 
-// ErrAmbiguous says that a number is the sequence of one dead letter and the id of another's request.
-var ErrAmbiguous = errors.New("is the sequence of one dead letter and the request id of another: say " + BySequence +
-	" and the sequence of the one that is meant")
-
-// BySequence begins a name that is certainly a sequence: seq:17.
+// BySequence begins a name that is a sequence: seq:17. Anything else is the id of a request.
 const BySequence = "seq:"
 
-// Name is the dead letter's in commands: a request may get another dead letter, and a bare number may be another request's id.
+// Name is the dead letter's in commands: a request may get another one.
 func Name(sequence uint64) string { return BySequence + strconv.FormatUint(sequence, 10) }
 
 // DeadLettersOf returns the dead letters of a request's last outcomes, the newest first, or the one with a sequence.
-// Errors: ErrNoDeadLetter, ErrAmbiguous, or the connection's.
+// Errors: ErrNoDeadLetter, or the connection's.
 func (r Reader) DeadLettersOf(ctx context.Context, name string) (letters []DeadLetter, err error) {
-	number, certain := strings.CutPrefix(name, BySequence)
-	if !certain {
-		if letters, err = r.lettersOfRequest(ctx, name); err != nil {
-			return nil, err
-		}
-	}
-	if sequence, failed := strconv.ParseUint(number, 10, 64); failed == nil {
+	if number, is := strings.CutPrefix(name, BySequence); is {
+		sequence, _ := strconv.ParseUint(number, 10, 64) // none has 0
 		letter, there, err := r.letterAt(ctx, sequence)
-		switch {
-		case err != nil:
-			return nil, err
-		case there && len(letters) > 0 && letter.RequestID != name:
-			return nil, fmt.Errorf("%s %w", name, ErrAmbiguous)
-		case there:
-			return []DeadLetter{letter}, nil
+		if err != nil || there {
+			return []DeadLetter{letter}, err
 		}
+	} else if letters, err = r.lettersOfRequest(ctx, name); err != nil || len(letters) > 0 {
+		return letters, err
 	}
-	if len(letters) == 0 {
-		return nil, fmt.Errorf("%s: %w", name, ErrNoDeadLetter)
-	}
-	return letters, nil
+	return nil, fmt.Errorf("%s: %w", name, ErrNoDeadLetter)
 }
 
 func (r Reader) letterAt(ctx context.Context, sequence uint64) (DeadLetter, bool, error) {

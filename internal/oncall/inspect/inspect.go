@@ -14,6 +14,7 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -118,6 +119,16 @@ type Event struct {
 	Body     any               `json:"body"` // JSON, or a string of anything else
 
 	Message bus.Message `json:"-"`
+}
+
+// EventOf is a message with its headers; the values of one are joined.
+func EventOf(m bus.Message) Event {
+	e := eventOf(m)
+	e.Headers = map[string]string{}
+	for name, values := range m.Header {
+		e.Headers[name] = strings.Join(values, ", ")
+	}
+	return e
 }
 
 func eventOf(m bus.Message) Event {

@@ -314,7 +314,7 @@ func (r Reader) search(ctx context.Context, op messages.Operation, id string, ke
 		return found, err
 	}
 	var skipped error
-	if read = 0; pending > searched {
+	if read = 0; pending > searched && (id == "" || len(found) == 0) {
 		skipped = &SkippedError{op, pending - searched}
 		if err := scan.ToLast(ctx, r.Conn, searched); err != nil {
 			return found, err

@@ -26,21 +26,17 @@ type Story struct {
 	Events    []Event            `json:"events"` // of batches too, by time
 	// More is how many events of batches, deliveries and mandates are left out.
 	More uint64 `json:"more,omitempty"`
-	Aftermath
-	Dead []DeadLetter `json:"dead_letters,omitempty"`
-
-	Request []byte `json:"-"` // while it is in its queue
-}
-
-// Aftermath is what came of a request after its outcome.
-type Aftermath struct {
+	// What came of it after its outcome.
 	Deliveries map[string]int `json:"deliveries,omitempty"` // of a message: events by state
 	Delivered  []Event        `json:"delivery_events,omitempty"`
 	// Evidence is what the sending log shows of an uncertain message.
 	Evidence *LogEvidence `json:"log_evidence,omitempty"`
 	// Mandate is what the transaction list says of an enrollment's application and deductions,
 	// and the callbacks that came, by time. Their bodies are without the payer's data.
-	Mandate []Event `json:"mandate_events,omitempty"`
+	Mandate []Event      `json:"mandate_events,omitempty"`
+	Dead    []DeadLetter `json:"dead_letters,omitempty"`
+
+	Request []byte `json:"-"` // while it is in its queue
 }
 
 // noQueues is what a story says of a request without an outcome when the queues are hidden.
@@ -115,7 +111,7 @@ func (r Reader) story(ctx context.Context, op messages.Operation, id string, now
 	}
 	s.State = messages.StateOf(last.Subject)
 	if s.Says == "" {
-		s.Says = outcome(last, now)
+		s.Says = EndedAs(s.State, last.Data) + ", " + Ago(now.Sub(last.Time))
 	}
 	if op == messages.Send {
 		if err := r.deliveries(ctx, &s, id); err != nil && !hidden(err) {
@@ -223,22 +219,25 @@ func (o Open) Says() string {
 	return string(o.State) + ": " + o.Why
 }
 
-func outcome(last bus.Message, now time.Time) string {
-	state, f := messages.StateOf(last.Subject), factsOf(last.Data)
-	text := string(state)
-	if state == messages.Resolved {
-		text += ": " + string(f.Outcome)
-	}
-	if state == messages.Erased {
-		text += ": it was " + strings.TrimSpace(string(f.Was.State)+" "+string(f.Was.Reason))
-	}
+// EndedAs is an outcome in words, with its reason.
+func EndedAs(state messages.State, body []byte) string {
+	text, f := string(state), factsOf(body)
 	switch because := because(f); {
 	case state == messages.Failed && f.Reason == messages.ReasonCancelled:
-		text = because // it says that it was cancelled, and by whom
+		return because // it says that it was cancelled, and by whom
+	case state == messages.Resolved:
+		text += ": " + string(f.Outcome)
+	case state == messages.Erased:
+		text += ": it was " + strings.TrimSpace(string(f.Was.State)+" "+string(f.Was.Reason))
+	case state == messages.Partial:
+		text += fmt.Sprintf(": %d of %d recipients accepted", f.Accepted, f.Recipients)
 	case because != "":
 		text += ": " + because
 	}
-	return text + ", " + Ago(now.Sub(last.Time))
+	if f.ConflictsWith != "" {
+		text += ": " + f.ConflictsWith
+	}
+	return text
 }
 
 // rowStates are what the sending log says of a mail.
