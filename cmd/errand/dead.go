@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -32,7 +31,6 @@ and whether somebody discarded it as needing nothing (-o jsonl says who, and why
 
 Examples:
 
-    errand dead list
     errand dead list --since 24h --reason refused
     errand dead list --limit 0 -o name    # such as seq:17`
 }
@@ -75,7 +73,6 @@ func (*deadShow) Help() string {
 
 Examples:
 
-    errand dead show seq:17
     errand dead show enroll-signup-4711
     errand dead show seq:17 -o jsonl | jq .body`
 }

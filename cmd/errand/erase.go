@@ -38,8 +38,8 @@ themselves are not reached. If mail-consumer has a RECIPIENT_KEY, pass the same 
 since are not found by their address.
 
 --of reads everything that is kept, which takes about a minute for a million requests; to see only what names somebody,
-the console's Find answers at once. It refuses a request that is
-of other people, too: a message to several, or one of another person; name its id to erase all of it.
+the console's Find answers at once. It refuses a request that is of other people, too: a message to several, or one of
+another person; name its id to erase all of it.
 
 Dead letters and single rows are overwritten on the servers' disks at once. Events are not: their bytes stay in
 their file, which NATS drops when all that is stored in it has expired (--max-age).
@@ -50,8 +50,6 @@ rows are complete, unless --now is given; erase the rest with --of.
 Examples:
 
     errand erase signup-1                                            # only shows it
-    errand erase signup-1 --yes --why 'request 17 to the data officer'
-    errand erase --of ann@example.com
     errand erase --of ann@example.com --yes --why 'request 17 to the data officer'`
 }
 

@@ -39,7 +39,6 @@ Examples:
 
     errand find DD001
     errand find "Tan & Sons"
-    errand find ann@example.com
     errand find ann@example.com --since 3d -o name
     RECIPIENT_KEY_FILE=/run/secrets/recipient errand find ann@example.com`
 }
@@ -93,7 +92,8 @@ func listFound(found inspect.Finding, now time.Time) listing {
 		var rows [][]cell
 		for _, e := range slices.Concat(found.Rows, found.Records) {
 			s := messages.ParseSubject(e.Subject)
-			rows = append(rows, []cell{{stamp(e.Time.Time, now), dim}, cellOf(inspect.Short(s.Operation)), stateCell(s.State), cellOf(candidatesOf(e))})
+			rows = append(rows, []cell{{stamp(e.Time.Time, now), dim}, cellOf(inspect.Short(s.Operation)), stateCell(s.State),
+				cellOf(candidatesOf(e))})
 		}
 		if len(rows) > 0 {
 			fmt.Fprintln(c.out, "\nIn the sending log and the transaction list, and of no request with certainty:")

@@ -32,7 +32,6 @@ that was reopened or resolved is not shown in its former state.
 
 Examples:
 
-    errand list
     errand list --state failed,uncertain --since 24h
     errand list --state failed --since 1h --by-reason
     errand list --op send --reason refused --since 3d --limit 0 -o name

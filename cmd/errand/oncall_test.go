@@ -122,7 +122,7 @@ func TestWhoIsOnCallHasAnAnswerToEveryQuestion(t *testing.T) {
 		{"list --op enroll --state queued,failed -o name", "waits-2\nwaits-1\nwaits-0\nsignup-1\n"},
 		{"dead list", "refused"},
 		{"dead show signup-1", `"order_number": "DD001"`},
-		{"dead show 1", `Errand-Reason: refused`},
+		{"dead show seq:1", `Errand-Reason: refused`},
 		{"watch --since 3d --exit invoice-1", "mail.delivery.delivered"},
 	} {
 		words := strings.Fields(c.command)

@@ -125,22 +125,18 @@ func eachQueue(ctx context.Context, person act.Person, c console, names []laneOf
 		if len(queues) == 0 {
 			return invalid("OPERATION", "%s has no lane %q; errand status shows its lanes", inspect.Short(name.operation), name.lane)
 		}
-		done, nothing := false, error(nil)
+		nothing := 0
 		for _, q := range queues {
-			switch err := f(r, q); {
-			case errors.Is(err, act.ErrNothingDone):
-				nothing = err
-			case err != nil:
-				return err
-			default:
-				done = true
+			err := f(r, q)
+			if errors.Is(err, act.ErrNothingDone) {
+				if nothing++; nothing < len(queues) {
+					fmt.Fprintln(c.errs, "errand:", err)
+					continue
+				}
 			}
-		}
-		if !done {
-			return nothing
-		}
-		if nothing != nil {
-			fmt.Fprintln(c.errs, "errand:", nothing)
+			if err != nil {
+				return err
+			}
 		}
 	}
 	return nil

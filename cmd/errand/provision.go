@@ -51,12 +51,9 @@ none, and with STREAM= the size of one stream; the servers reserve that much, an
 Examples:
 
     errand provision --dry-run
-    errand provision
-    errand provision --missing                # what exists stays as it is
-    errand provision --missing --repair       # and queues deliver what they have forgotten
+    errand provision --missing --repair       # what exists stays as it is; queues deliver what they have forgotten
     errand provision --replicas 3 --max-age 2160h --yes
     errand provision --lanes default,bulk     # also mail.send.requested.lane.bulk and mandate.enroll.requested.lane.bulk
-    errand provision --max-bytes 20G
     errand provision --max-bytes 2G,MANDATE_EVENTS=30G,MAIL_DELIVERIES=none
     errand provision --reader service         # and then, as a user of that account: errand mirror service
     errand provision --max-age 24h --force    # shorter than before: may drop events

@@ -40,7 +40,6 @@ Examples:
     errand publish mail.send.requested --wait -f from=shop@example.com -f to=a@example.com,b@example.com \
         -f subject=Hello -f content='Good morning.'
     errand publish mail.send.requested --file letter.json
-    errand publish mandate.transactions.requested --wait -f order_number=DD001
     errand publish mail.account.requested --wait -o json | jq .body.account
 
 Text fields take the value as it is: -f order_number=1001. In other fields a JSON number, true, false, array or object

@@ -136,7 +136,8 @@ func (d *deadRedrive) plan(c console, items []act.Item) {
 	classes := map[inspect.Class]int{}
 	for _, i := range items {
 		classes[i.Class]++
-		l.add(i.RequestID, i, cellOf(inspect.Name(i.Sequence)), cellOf(inspect.Short(i.Operation)), cell{string(i.Class), colours[i.Class.Info().Look]},
+		l.add(i.RequestID, i, cellOf(inspect.Name(i.Sequence)), cellOf(inspect.Short(i.Operation)),
+			cell{string(i.Class), colours[i.Class.Info().Look]},
 			cellOf(i.Reason), cellOf(i.RequestID), cellOf(i.Says))
 	}
 	if len(items) == 0 {

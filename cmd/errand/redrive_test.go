@@ -97,8 +97,8 @@ func TestRedriveShowsItsPlanAndDoesItWhenItIsTold(t *testing.T) {
 		!strings.Contains(out, "reopened") || !strings.Contains(out, `by=olga was=failed why=INC-17`) {
 		t.Errorf("show\n%s", out)
 	}
-	plan = planned(t, toDead(n, "olga", "redrive", "1", "signup-2")...)
-	again := toDead(n, "olga", "redrive", "1", "signup-2", "--force", "seq:2", "--yes", "--plan", plan, "--why", "INC-17", "-o", "name")
+	plan = planned(t, toDead(n, "olga", "redrive", "seq:1", "signup-2")...)
+	again := toDead(n, "olga", "redrive", "seq:1", "signup-2", "--force", "seq:2", "--yes", "--plan", plan, "--why", "INC-17", "-o", "name")
 	if out := errand(t, "", again...); out != "signup-2\n" {
 		t.Errorf("by sequence and by name: %q", out)
 	}

@@ -3,9 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"strings"
-	"text/tabwriter"
 
 	"errand/docs/schemas"
 	"errand/internal/typo"
@@ -21,7 +19,6 @@ func (*schema) Help() string {
 
 Examples:
 
-    errand schema
     errand schema mail.send.requested
     errand schema mandate.enroll.failed.enroll-signup-4711 | jq .properties.reason.enum
 
@@ -46,7 +43,7 @@ func (s *schema) Run(_ context.Context, c console) error {
 }
 
 func listSchemas(c console, subjects []string) error {
-	columns := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
+	var rows [][]cell
 	for _, subject := range subjects {
 		text, err := schemas.Files.ReadFile(subject + ".json")
 		if err != nil {
@@ -57,7 +54,8 @@ func listSchemas(c console, subjects []string) error {
 			return err
 		}
 		first, _, _ := strings.Cut(about.Description, ". ")
-		fmt.Fprintf(columns, "%s\t%s\n", subject, strings.TrimSuffix(first, ".")+".")
+		rows = append(rows, []cell{cellOf(subject), cellOf(strings.TrimSuffix(first, ".") + ".")})
 	}
-	return columns.Flush()
+	c.table([]string{"", ""}, rows)
+	return nil
 }

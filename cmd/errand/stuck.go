@@ -22,9 +22,7 @@ is held or paused, they are deferred, or overdue.
 
 Examples:
 
-    errand stuck
     errand stuck --older 1h --all
-    errand stuck -o name | head -20
     errand stuck -o json | jq .causes`
 }
 

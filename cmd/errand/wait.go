@@ -88,11 +88,8 @@ func (w *waiting) status(ctx context.Context) string {
 			return s.Says
 		case s.Waits.Next == nil, s.Waits.Next.Before(time.Now()):
 			return s.Waits.Says()
-		case s.State == messages.Deferred:
-			return s.Waits.Says() + "; it goes on after " + s.Waits.Next.Local().Format(time.TimeOnly)
-		default:
-			return s.Waits.Says() + "; its result is known by " + s.Waits.Next.Local().Format(time.TimeOnly)
 		}
+		return s.Waits.Says() + "; it goes on by " + s.Waits.Next.Local().Format(time.TimeOnly)
 	}
 	return ""
 }

@@ -7,8 +7,10 @@ import (
 	"strings"
 	"time"
 
+	"errand/docs/schemas"
 	"errand/internal/bus"
 	"errand/internal/oncall/inspect"
+	"errand/internal/typo"
 	"errand/pkg/messages"
 )
 
@@ -30,7 +32,6 @@ func (*watch) Help() string {
 
 Examples:
 
-    errand watch
     errand watch --since 1h
     errand watch --since 3d enroll-signup-4711    # the history of one request, and its new events
     errand watch --since 24h 'mail.send.*.*' 'mail.delivery.bounced.*'
@@ -77,4 +78,20 @@ func (w *watch) Run(ctx context.Context, c console) error {
 		return ended(ctx, f.history(ctx, w.Last, show))
 	}
 	return f.run(ctx, w.Last, show)
+}
+
+// badPattern says why no event can match a pattern, "" if one can.
+func badPattern(pattern string) string {
+	known, _ := schemas.Subjects() // they are in the program
+	known = append(known, "mandate.transactions.turn", "mail.log.turn", "dead")
+	overlaps := func(subject string) bool { return messages.PatternsOverlap(pattern, subject) }
+	begins := func(subject string) bool {
+		return !strings.HasSuffix(subject, ".requested") && (overlaps(subject) || overlaps(subject+".>"))
+	}
+	if !strings.Contains(pattern, ">.") && slices.ContainsFunc(known, begins) && len(sources([]string{pattern})) > 0 {
+		return ""
+	}
+	tokens := strings.Split(pattern, ".")
+	return "matches no event: give a request id, or a subject <domain>.<operation>.<state>.<request id> such as 'mandate.enroll.failed.*' " +
+		"(errand schema); requests are not shown" + typo.DidYouMean(strings.Join(tokens[:min(3, len(tokens))], "."), known)
 }

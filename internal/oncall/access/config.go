@@ -3,7 +3,7 @@
 //	request ─► Guard.Wrap: security headers, host name, no cross-site requests   headers.go
 //	        ─► Guard.Allow(role): who is it?                                    guard.go
 //	             CONSOLE_LOGIN=none   the configured user, on loopback only; all
-//	                                  but Read takes the token printed at start  token.go
+//	                                  but Read takes the token printed at start
 //	             CONSOLE_LOGIN=proxy  whom the proxy's headers name              proxy.go
 //	           do their roles include it?                                        user.go
 //	        ─► the page, with its User

@@ -44,6 +44,9 @@ type Erasure struct {
 // rowsCome is how long after the end of a message rows of it may come.
 const rowsCome = 6 * 24 * time.Hour
 
+// rowFollows is how long after a suppression its row is stored at the latest; after a crash between them both are stored again.
+const rowFollows = time.Minute
+
 // ErasureOf is what is stored of a request. Errors: ErrNothingDone when nothing is.
 func ErasureOf(ctx context.Context, r inspect.Reader, op messages.Operation, id string, now time.Time) (e Erasure, err error) {
 	e = Erasure{RequestID: id, Operation: op, subjects: map[string][]string{}}
@@ -168,12 +171,15 @@ func (e *Erasure) message(ctx context.Context, nc *nats.Conn, last bus.Message, 
 	return nil
 }
 
-// bounces finds the addresses that are suppressed since the message bounced from them.
+// bounces finds the addresses that are suppressed since the message bounced from them. Their keys are made with a secret that who
+// erases may not know, so it reads what was stored since the first bounce: log-poller stores a suppression right before its row.
 func (e *Erasure) bounces(ctx context.Context, nc *nats.Conn) error {
-	if !slices.Contains(e.subjects[bus.MailDeliveries], messages.Delivery.Subject(messages.Bounced, e.RequestID)) {
-		return nil
+	n, first, err := bus.Count(ctx, nc, bus.MailDeliveries, messages.Delivery.Subject(messages.Bounced, e.RequestID), time.Time{})
+	if err != nil || n == 0 {
+		return err
 	}
-	err := bus.Scan{Stream: bus.Suppressions, Filter: ">"}.Each(ctx, nc, func(m bus.Message) bool {
+	since := first.Time.Add(-rowFollows)
+	err = bus.Scan{Stream: bus.Suppressions, Filter: ">", Since: since}.Each(ctx, nc, func(m bus.Message) bool {
 		if s, ok := bus.ReadSuppression(m); ok && s.RequestID == e.RequestID {
 			e.subjects[bus.Suppressions] = append(e.subjects[bus.Suppressions], m.Subject)
 		}

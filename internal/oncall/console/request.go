@@ -36,18 +36,12 @@ type storyView struct {
 }
 
 type eventView struct {
-	State   messages.State
-	What    string // which batch, or the kind of a mandate event
-	At      messages.Time
-	Attempt int
-	Reason  messages.Reason
-	HTTP    int
-	Message string
-	By, Why string
-	Outcome messages.State
-	Body    string
-
-	Sequence uint64
+	messages.Facts // its texts without personal data
+	State          messages.State
+	What           string // which batch, or the kind of a mandate event
+	At             messages.Time
+	Body           string
+	Sequence       uint64
 }
 
 func (s *Server) request(r *http.Request, user access.User) (page, error) {
@@ -126,9 +120,8 @@ func (m masked) text(text string) string {
 func eventViewOf(e inspect.Event, m masked) eventView {
 	facts, _ := messages.ReadFacts(e.Message.Data) // fields that cannot be read stay empty
 	subject := messages.ParseSubject(e.Subject)
-	v := eventView{State: subject.State, At: e.Time, Attempt: facts.Attempt, Reason: facts.Reason, HTTP: facts.HTTPStatus,
-		Message: m.text(facts.Message), By: facts.By, Why: m.text(facts.Why), Outcome: facts.Outcome,
-		Body: pretty(e.Message.Data, m.reveal, m.names), Sequence: e.Sequence}
+	facts.Message, facts.Why = m.text(facts.Message), m.text(facts.Why)
+	v := eventView{Facts: facts, State: subject.State, At: e.Time, Body: pretty(e.Message.Data, m.reveal, m.names), Sequence: e.Sequence}
 	if subject.Batch > 0 {
 		v.What = fmt.Sprint("batch ", subject.Batch)
 	}

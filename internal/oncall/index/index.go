@@ -3,7 +3,7 @@
 //
 //	streams ── follow.go ──> gather.go: what messages say ── write.go: one transaction, rows and position ──> store.go: SQLite
 //	         └ expire.go: what they no longer keep                                                              │
-//	    pages <── requests.go: lists; find.go: by what requests name; counts.go: how many of which kind.go <────┘
+//	    pages <── requests.go: lists; find.go: by what requests name; kind.go: how many of which <────┘
 //
 // A row holds an id, a state, a reason, times and sequences. Order numbers and addresses are there as keyed hashes alone
 // (hash.go). A request that is in its queue and has no event yet is not in it: internal/oncall/inspect reads the queues.

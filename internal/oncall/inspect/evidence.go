@@ -3,6 +3,7 @@ package inspect
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -52,22 +53,16 @@ func (r Reader) LogPoller(ctx context.Context) (p Poller, err error) {
 
 // LogEvidence looks for the rows of batches of unknown fate in a log that LogPoller describes; nil where there are none, or no
 // log to be seen.
-func (r Reader) LogEvidence(ctx context.Context, id string, unknown []messages.Unsettled, log Poller) (*LogEvidence, error) {
-	e, err := r.logEvidence(ctx, id, unknown)
-	if e != nil {
-		e.Through, e.Read = log.Watermark, log.Read()
-	}
-	if hidden(err) {
-		return nil, nil
-	}
-	return e, err
-}
-
-func (r Reader) logEvidence(ctx context.Context, id string, unknown []messages.Unsettled) (*LogEvidence, error) {
+func (r Reader) LogEvidence(ctx context.Context, id string, unknown []messages.Unsettled, log Poller) (e *LogEvidence, err error) {
 	if len(unknown) == 0 || r.Conn == nil { // a simulation has no log
 		return nil, nil
 	}
-	e := &LogEvidence{}
+	defer func() {
+		if hidden(err) {
+			e, err = nil, nil
+		}
+	}()
+	e = &LogEvidence{Through: log.Watermark, Read: log.Read()}
 	index := map[string]int{}
 	for i, b := range unknown {
 		e.Batches = append(e.Batches, LogBatch{Batch: b.Batch, Count: b.Count})
@@ -139,21 +134,12 @@ func (e *LogEvidence) Says() string {
 
 func minute(t *messages.Time) string { return t.UTC().Format("2 Jan 15:04 MST") }
 
-func unknownBatches(outcome messages.SendOutcome) (unknown []messages.Unsettled) {
-	for _, b := range outcome.Unsettled {
-		if b.State == messages.Uncertain {
-			unknown = append(unknown, b)
-		}
-	}
-	return unknown
-}
-
 func (r Reader) evidence(ctx context.Context, s *Story, last bus.Message) (err error) {
 	var outcome messages.SendOutcome
 	if s.State != messages.Uncertain || messages.DecodeEvent(last.Data, &outcome) != nil {
 		return nil
 	}
-	unknown := unknownBatches(outcome)
+	unknown := slices.DeleteFunc(outcome.Unsettled, func(b messages.Unsettled) bool { return b.State != messages.Uncertain })
 	if len(unknown) == 0 {
 		return nil
 	}

@@ -2,7 +2,7 @@
 //
 //	status.go  queues, programs, streams; problems.go: what is wrong with them, and which alert says so
 //	open.go    requests without an outcome, which are in the queues; explain.go: why one waits
-//	story.go   all that is known of one request; mandate.go: what became of its mandate; evidence.go: what the sending log shows
+//	story.go   all that is known of one request; evidence.go: what the sending log shows
 //	list.go    requests by state, reason and time; find.go: by what they name
 //	dead.go    dead letters; class.go: what running one again may do
 //

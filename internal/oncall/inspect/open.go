@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/url"
 	"slices"
@@ -297,7 +296,7 @@ func (e *SkippedError) Error() string {
 func ofAllLanes(op messages.Operation) string { return string(op) + ".>" }
 
 // search goes through the requests that wait for an operation and returns those that keep wants, nil for all: of one id, or of
-// all where that is "". Errors: a *SkippedError beside what was found, or the connection's.
+// all where that is "". Errors: a *SkippedError, beside what was found or if the id was not; or the connection's.
 func (r Reader) search(ctx context.Context, op messages.Operation, id string, keep func(request) bool) (found []request, err error) {
 	of, read, pending := bus.QueueOf(op), 0, uint64(0)
 	scan := bus.Scan{Stream: of.Stream, Filter: ofAllLanes(op), From: 1}
@@ -313,14 +312,17 @@ func (r Reader) search(ctx context.Context, op messages.Operation, id string, ke
 	if err := scan.Each(ctx, r.Conn, visit); err != nil || pending == 0 {
 		return found, err
 	}
-	var skipped error
-	if read = 0; pending > searched && (id == "" || len(found) == 0) {
-		skipped = &SkippedError{op, pending - searched}
+	left := pending
+	if read = 0; left > searched {
 		if err := scan.ToLast(ctx, r.Conn, searched); err != nil {
 			return found, err
 		}
 	}
-	return found, errors.Join(scan.Each(ctx, r.Conn, visit), skipped)
+	err = scan.Each(ctx, r.Conn, visit)
+	if err == nil && left > searched && (id == "" || len(found) == 0) {
+		err = &SkippedError{op, left - searched}
+	}
+	return found, err
 }
 
 // mayHave reports whether a message of a queue may go by an id, which requestOf reads.
@@ -351,9 +353,6 @@ func (r Reader) Queued(ctx context.Context, op messages.Operation, since time.Ti
 // read of it, or the connection's.
 func (r Reader) Waiting(ctx context.Context, op messages.Operation, id string) (list []bus.Message, err error) {
 	found, err := r.search(ctx, op, id, nil)
-	if _, long := errors.AsType[*SkippedError](err); long && len(found) > 0 {
-		err = nil
-	}
 	for _, w := range found {
 		list = append(list, w.Message)
 	}

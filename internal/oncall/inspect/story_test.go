@@ -129,7 +129,7 @@ func TestAStoryHasBatchesDeliveriesAndDeadLetters(t *testing.T) {
 	if !errors.Is(err, ErrNoDeadLetter) { // nothing is known of such a request
 		t.Errorf("of a request without events: %v, %v", letters, err)
 	}
-	letters, err = in.DeadLettersOf(t.Context(), "2")
+	letters, err = in.DeadLettersOf(t.Context(), "seq:2")
 	if err != nil || len(letters) != 1 || letters[0].RequestID != "n" {
 		t.Errorf("by its sequence: %+v, %v", letters, err)
 	}
