@@ -86,7 +86,7 @@ func listFound(found inspect.Finding, now time.Time) listing {
 			mail += ", " + stamp(r.MailTime.Time, now)
 		}
 		l.add(r.RequestID, r, cell{stamp(r.Time.Time, now), dim}, cellOf(inspect.Short(r.Operation)), stateCell(r.State),
-			cellOf(r.RequestID), cellOf(r.As), cell{mail, mailColour(mail)})
+			cellOf(r.RequestID), cellOf(r.As), cellOf(mail))
 	}
 	l.text = func(c console) {
 		var rows [][]cell
@@ -120,11 +120,6 @@ func writeUnread(c console, unread map[string]int) {
 			"this user may not read their secret %s, and RECIPIENT_KEY is not it\n",
 			unread[id], printable(id))
 	}
-}
-
-func mailColour(mail string) colour {
-	state, _, _ := strings.Cut(mail, " ")
-	return colourOf(messages.State(strings.TrimRight(state, ",")))
 }
 
 func candidatesOf(e inspect.Event) string {

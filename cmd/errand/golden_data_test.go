@@ -79,7 +79,7 @@ func storiesOf() []inspect.Story {
 	waits := stuckOf().Requests[1]
 	return []inspect.Story{s, {RequestID: "send-invoice-17", Operation: messages.Enroll, State: inspect.Queued, Events: []inspect.Event{},
 		Waits: &waits,
-		Says:  "queued, 41st: held: mandate service (enroll) answers 503: overloaded or out of order, published 25m ago"}}
+		Says:  "queued, place 41: held: mandate service (enroll) answers 503: overloaded or out of order, published 25m ago"}}
 }
 
 // mandateOf is an enrollment that was approved, and two of its deductions failed.

@@ -109,9 +109,9 @@ func TestWhoIsOnCallHasAnAnswerToEveryQuestion(t *testing.T) {
 		{"status -o json", `"problems"`},
 		{"stuck --older 1ns", "held: mandate service (enroll) answers 503"},
 		{"stuck --older 1ns -o name", "waits-0\nwaits-1\nwaits-2\n"},
-		{"show waits-1", "queued, 2nd: held: mandate service (enroll) answers 503"},
+		{"show waits-1", "queued, place 2: held: mandate service (enroll) answers 503"},
 		{"show signup-1", "Dead letters"},
-		{"show signup-1 --follow", "failed: refused 422, no"},
+		{"show signup-1", "failed: refused 422, no"},
 		{"show invoice-1", "Sending log: 1 delivered"},
 		{"show invoice-1 -o json", `"state": "accepted"`},
 		{"find DD001", "signup-1"},
@@ -342,7 +342,7 @@ func TestLanesArePublishedToShownAndPaused(t *testing.T) {
 			t.Errorf("%s shows\n%s\nwant it to contain %q", command, term.out.String(), want)
 		}
 	}
-	shows("queued, 1st", "show", "m1")
+	shows("queued, place 1", "show", "m1")
 	shows("m1", "find", "m1")
 	shows("m1", "list", "--state", "queued")
 	shows("m1", "stuck", "--older", "0s")

@@ -373,9 +373,9 @@ func TestJSONAloneIsOnStandardOutput(t *testing.T) {
 func TestWaitSaysWhatIsKnown(t *testing.T) {
 	t.Parallel()
 	n, js := provisioned(t)
-	wantExit(t, 4, "queued, 1st: no mail-consumer answers",
+	wantExit(t, 4, "queued, place 1: no mail-consumer answers",
 		letterTo(n, "first", "--timeout", "200ms")...)
-	wantExit(t, 4, "queued, 2nd: no mail-consumer answers", letterTo(n, "second", "--timeout", "200ms")...)
+	wantExit(t, 4, "queued, place 2: no mail-consumer answers", letterTo(n, "second", "--timeout", "200ms")...)
 	status := bus.ProgramStatus{Program: "mail-consumer", Faults: []string{"NATS check failed"},
 		Holds: []bus.Hold{{Operation: messages.Account, Why: "another operation"}}}
 	var mu sync.Mutex
@@ -410,7 +410,7 @@ func TestWaitSaysWhatIsKnown(t *testing.T) {
 	mu.Unlock()
 	later := messages.Time{Time: time.Now().Add(time.Hour)}
 	for state, want := range map[string]string{
-		"deferred": "deferred: busy, try later; it goes on after", "started": "started: a call is under way; its result is known by",
+		"deferred": "deferred: busy, try later; it goes on by", "started": "started: a call is under way; it goes on by",
 		"reopened": "reopened: corrected, to be run again"} {
 		answer(t, js, "mail.send."+state+"."+state, fmt.Sprintf(
 			`{"reason":"busy","message":"try later","attempt":2,"by":"correction","not_before":%q,"deadline":%[1]q}`, later))

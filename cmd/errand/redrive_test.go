@@ -93,7 +93,7 @@ func TestRedriveShowsItsPlanAndDoesItWhenItIsTold(t *testing.T) {
 		!strings.Contains(term.errs.String(), "1 more came since the plan") {
 		t.Errorf("%v\n%s\n%s", err, out, term.errs.String())
 	}
-	if out := errand(t, "", as(n, "olga", "show", "signup-1")...); !strings.Contains(out, "queued, 1st") &&
+	if out := errand(t, "", as(n, "olga", "show", "signup-1")...); !strings.Contains(out, "queued, place 1") &&
 		!strings.Contains(out, "reopened") || !strings.Contains(out, `by=olga was=failed why=INC-17`) {
 		t.Errorf("show\n%s", out)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -16,8 +15,7 @@ import (
 
 type show struct {
 	output
-	ID     string `arg:"" name:"id" help:"The request id."`
-	Follow bool   `short:"f" help:"Then show new events until there is an outcome."`
+	ID string `arg:"" name:"id" help:"The request id."`
 }
 
 func (*show) Help() string {
@@ -28,61 +26,22 @@ status is 1 if nothing is known of it.
 Examples:
 
     errand show enroll-signup-4711
-    errand show send-invoice-17 --follow
+    errand show send-invoice-17 --watch
     errand show enroll-signup-4711 -o json | jq '.[0].events[-1].body'
     errand show MANDATE_REQUESTS-4711    # a request that was published without an id`
 }
 
 func (s *show) Run(ctx context.Context, c console) error {
-	switch {
-	case !messages.IsID(s.ID):
+	if !messages.IsID(s.ID) {
 		return invalid("ID", "must be a request id: up to 64 letters, digits, - and _, got %q", s.ID)
-	case s.Follow && (s.Watch || s.Output != "table"):
-		return invalid("--follow", "must not be used with --watch or -o")
 	}
-	b, err := s.NATS.open(ctx, "show", c)
-	if err != nil {
-		return err
-	}
-	defer b.nc.Close()
-	var f *follower
-	if s.Follow { // from now on nothing is missed
-		if f, err = follow(ctx, b, patternsOf(s.ID), startAt{}); err != nil {
-			return err
-		}
-	}
-	known, open := true, true
-	err = s.repeat(ctx, c, func(c console) error {
-		now := time.Now()
+	return s.read(ctx, "show", c, func(b broker, now time.Time) (listing, error) {
 		stories, err := b.reader().Stories(ctx, s.ID, now)
-		if err != nil {
-			return b.unanswered(err)
+		l := listStories(stories, now)
+		if err == nil && stories[0].State == inspect.NeverSeen && len(stories[0].Mandate) == 0 {
+			l.failed = errors.New("never seen: " + s.ID)
 		}
-		known = stories[0].State != inspect.NeverSeen || len(stories[0].Mandate) > 0
-		open = slices.ContainsFunc(stories, func(s inspect.Story) bool { return !s.State.Final(s.Operation) })
-		s.show(c, listStories(stories, now))
-		return nil
-	})
-	switch {
-	case err != nil:
-		return err
-	case s.Follow && open:
-		return s.goOn(ctx, f, c)
-	case !known:
-		return errors.New("never seen: " + s.ID)
-	}
-	return nil
-}
-
-func (s *show) goOn(ctx context.Context, f *follower, c console) error {
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	layout := newLines(c)
-	return f.run(ctx, 0, func(e event) {
-		fmt.Fprintln(c.out, layout.line(e))
-		if s := messages.ParseSubject(e.Subject); s.State.Final(s.Operation) && slices.Contains(inspect.Operations, s.Operation) {
-			stop()
-		}
+		return l, err
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -142,23 +143,16 @@ func outcomeRows(outcomes []inspect.Outcome) (rows [][]cell) {
 
 // count returns how often requests of an operation reached some states, "" if they cannot.
 func count(outcomes []inspect.Outcome, op messages.Operation, states []messages.State) cell {
-	sum, known := uint64(0), false
-	as := plain
+	sum, shown := uint64(0), cell{}
 	for _, o := range outcomes {
-		for _, state := range states {
-			if o.Operation == op && o.State == state {
-				sum, known = sum+o.Count, true
-				as = colourOf(state)
+		if o.Operation == op && slices.Contains(states, o.State) {
+			sum += o.Count
+			if shown = numberCell(sum); sum > 0 {
+				shown.as = colourOf(o.State)
 			}
 		}
 	}
-	switch {
-	case !known:
-		return cellOf("")
-	case sum == 0:
-		as = plain
-	}
-	return cell{fmt.Sprint(sum), as}
+	return shown
 }
 
 func streamRows(s inspect.Status) (rows [][]cell) {

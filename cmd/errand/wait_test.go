@@ -15,7 +15,7 @@ func TestWaitDoesNotSayThatARequestIsQueuedThatIsNot(t *testing.T) {
 		t.Fatal(err)
 	}
 	letter := letterTo(n, "gone", "--timeout", "200ms")
-	wantExit(t, 4, "queued, 1st", letter...)
+	wantExit(t, 4, "queued, place 1", letter...)
 	if err := queue.DeleteMsg(t.Context(), 1); err != nil {
 		t.Fatal(err)
 	}

@@ -51,12 +51,14 @@ func TestAPausedQueueGivesNothingOutUntilItIsResumed(t *testing.T) {
 	if of.Outlasts(time.Now()) != "" {
 		t.Errorf("without a request: %s", of.Outlasts(time.Now()))
 	}
-	if _, err := p.JS.Publish(t.Context(), bus.EnrollQueue.Filter, []byte(body)); err != nil {
-		t.Fatal(err)
+	for _, body := range []string{`{"request_id":"older"}`, body} {
+		if _, err := p.JS.Publish(t.Context(), bus.EnrollQueue.Filter, []byte(body)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	of, err = inspect.Reader{Conn: p.Conn, JS: p.JS}.Queue(t.Context(), bus.EnrollQueue, time.Now())
 	if says := of.Outlasts(time.Now()); err != nil || !strings.Contains(says, "ends in 29m, before the pause") {
-		t.Errorf("with a request of half an hour: %q, %v", says, err)
+		t.Errorf("with a younger request of half an hour: %q, %v", says, err)
 	}
 	if batch, err := q.FetchNoWait(1); err != nil || len(batch.Messages()) > 0 {
 		t.Errorf("it gave something out, %v", err)

@@ -2,7 +2,6 @@ package inspect
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -221,19 +220,3 @@ func (r Reader) unpublished(ctx context.Context, before, now time.Time, limit in
 
 // notPublished is why a request waits that is reopened and in no queue.
 const notPublished = "reopened and not published: errand dead redrive finishes it"
-
-// ordinal is 1st, 2nd, 3rd, 4th.
-func ordinal(n uint64) string {
-	suffix := "th"
-	if n%100 < 11 || n%100 > 13 {
-		switch n % 10 {
-		case 1:
-			suffix = "st"
-		case 2:
-			suffix = "nd"
-		case 3:
-			suffix = "rd"
-		}
-	}
-	return fmt.Sprint(n, suffix)
-}

@@ -32,7 +32,7 @@ type Queue struct {
 	Pulls       int                `json:"pulls"` // of programs that wait for a request
 	PausedUntil *messages.Time     `json:"paused_until,omitempty"`
 	Pause       *Pause             `json:"pause,omitempty"`    // what was recorded of the pause
-	GivenUp     *messages.Time     `json:"given_up,omitempty"` // when the oldest request is, of a paused queue
+	GivenUp     *messages.Time     `json:"given_up,omitempty"` // when the first of its oldest requests is, of a paused queue
 
 	delivered uint64 // sequence of the last one that a program had
 }
@@ -98,20 +98,25 @@ func (r Reader) Queue(ctx context.Context, of bus.Queue, now time.Time) (Queue, 
 // giveUpAfter is how long a request is tried that names no end, as the programs have it by default.
 const giveUpAfter = 24 * time.Hour
 
-// givenUp is when the oldest request of a queue is given up; nil when there is none.
-func (r Reader) givenUp(ctx context.Context, of bus.Queue) (*messages.Time, error) {
-	oldest, err := (&bus.Scan{Stream: of.Stream, Filter: of.Filter, Page: 1}).Next(ctx, r.Conn)
-	if err != nil || len(oldest) == 0 {
-		return nil, err
+// lookedAt is of how many of a queue's oldest requests it is looked when they are given up: a younger one may name an earlier time.
+const lookedAt = 500
+
+// givenUp is when the first of the oldest requests of a queue is given up; nil when there is none.
+func (r Reader) givenUp(ctx context.Context, of bus.Queue) (first *messages.Time, err error) {
+	oldest, err := (&bus.Scan{Stream: of.Stream, Filter: of.Filter, Page: lookedAt}).Next(ctx, r.Conn)
+	for _, m := range oldest {
+		meta, _ := messages.Check(of.Operation(), m.Data) // an invalid one may name it, too
+		if meta.GiveUpAt.Before(m.Time) {                 // it is run again, or names none
+			meta.GiveUpAt = m.Time.Add(giveUpAfter)
+		}
+		if first == nil || meta.GiveUpAt.Before(first.Time) {
+			first = optional(meta.GiveUpAt)
+		}
 	}
-	meta, _ := messages.Check(messages.ParseSubject(oldest[0].Subject).Operation, oldest[0].Data) // an invalid one may name it, too
-	if meta.GiveUpAt.Before(oldest[0].Time) {                                                     // it is run again, or names none
-		meta.GiveUpAt = oldest[0].Time.Add(giveUpAfter)
-	}
-	return optional(meta.GiveUpAt), nil
+	return first, err
 }
 
-// Outlasts says that the pause of a queue lasts longer than its oldest request is tried; "" when it does not.
+// Outlasts says that the pause of a queue lasts longer than one of its oldest requests is tried; "" when none is known.
 func (q Queue) Outlasts(now time.Time) string {
 	if q.PausedUntil == nil || q.GivenUp == nil || !q.GivenUp.Before(q.PausedUntil.Time) {
 		return ""
@@ -120,7 +125,7 @@ func (q Queue) Outlasts(now time.Time) string {
 	if q.GivenUp.Before(now) {
 		when = Ago(now.Sub(q.GivenUp.Time))
 	}
-	return "the time of the oldest request ends " + when + ", before the pause does, and it will fail"
+	return fmt.Sprintf("the time of one of its %d oldest requests ends %s, before the pause does, and it will fail", lookedAt, when)
 }
 
 // Pause is who paused a queue, and why.

@@ -37,63 +37,39 @@ const (
 	atNATS     = "nats"
 )
 
-// ProblemKind is a kind of problem: what `errand status` and the console show, and the alert that fires for it.
+// ProblemKind is a kind of problem, as `errand status` and the console show it. Which alert fires for it is in the test.
 type ProblemKind struct {
 	Kind     string
 	Severity Severity
 	Where    string
-	Says     string   // format of Problem.What
-	Alerts   []string // by name; empty: see Why
-	Why      string   // there is no alert
+	Says     string // format of Problem.What
 }
 
 // ProblemKinds are all kinds, the most pressing first.
 var ProblemKinds = []ProblemKind{
-	{"held", Critical, atUpstream, "%s is held for %s: %s", []string{"ErrandHeld"}, ""},
-	{"list_refused", Critical, atUpstream, "%s on %s: %s", []string{"ErrandNobodyReady"}, ""},
-	{"missing", Critical, atProgram, "no %s answers: does one run?", []string{"ErrandDown"}, ""},
-	{"no_transaction_poller", Critical, atProgram,
-		"no transaction-poller answers, and none has read the list for %s: does one run?", []string{"ErrandDown"}, ""},
-	{"nobody_ready", Critical, atProgram, "%s on %s: %s", []string{"ErrandNobodyReady", "ErrandStreamRefuses"}, ""},
-	{"not_ready", Warning, atProgram, "%s on %s: %s", []string{"ErrandNotReady"}, ""},
-	{"queue_full", Critical, atNATS, "%s has %d%% of its maximum size: new requests are refused", []string{"ErrandQueueRefuses"}, ""},
-	{"stranded", Critical, atQueue, "%s: the queue has forgotten %d of its requests, which nobody will run: errand provision --repair",
-		[]string{"ErrandStranded"}, ""},
-	{"paused", Info, atQueue, "%s is paused for another %s%s", []string{"ErrandPaused"}, ""},
-	{"pause_outlasts", Warning, atQueue, "%s: %s", nil, "programs do not read what waits; ErrandPaused informs of the pause"},
-	{"backlog", Warning, atQueue, "%s: %d waiting for a worker, the oldest for %s", []string{"ErrandBacklog"}, ""},
-	{"failing", Warning, atRequests, "%s: %d of %d failed in the last %s", []string{"ErrandFailing"}, ""},
-	{"uncertain", Warning, atRequests, "%s: %d ended uncertain in the last hour and still are", []string{"ErrandUncertain"}, ""},
-	{"duplicates", Warning, atRequests, "the transaction list has two applications for %s: its payer may be enrolled twice",
-		[]string{"ErrandEnrolledTwice"}, ""},
-	{"log_not_read", Critical, atPoller, "the sending log is read up to %s ago", []string{"ErrandNoPollerAtWork"}, ""},
-	{"log_lag", Warning, atPoller, "the sending log is read up to %s ago", []string{"ErrandPollLag"}, ""},
-	{"transactions_lag", Warning, atPoller, "the transaction list is read up to %s ago", []string{"ErrandTransactionsLag"}, ""},
+	{"held", Critical, atUpstream, "%s is held for %s: %s"},
+	{"list_refused", Critical, atUpstream, "%s on %s: %s"},
+	{"missing", Critical, atProgram, "no %s answers: does one run?"},
+	{"no_transaction_poller", Critical, atProgram, "no transaction-poller answers, and none has read the list for %s: does one run?"},
+	{"nobody_ready", Critical, atProgram, "%s on %s: %s"},
+	{"not_ready", Warning, atProgram, "%s on %s: %s"},
+	{"queue_full", Critical, atNATS, "%s has %d%% of its maximum size: new requests are refused"},
+	{"stranded", Critical, atQueue, "%s: the queue has forgotten %d of its requests, which nobody will run: errand provision --repair"},
+	{"paused", Info, atQueue, "%s is paused for another %s%s"},
+	{"pause_outlasts", Warning, atQueue, "%s: %s"},
+	{"backlog", Warning, atQueue, "%s: %d waiting for a worker, the oldest for %s"},
+	{"failing", Warning, atRequests, "%s: %d of %d failed in the last %s"},
+	{"uncertain", Warning, atRequests, "%s: %d ended uncertain in the last hour and still are"},
+	{"duplicates", Warning, atRequests, "the transaction list has two applications for %s: its payer may be enrolled twice"},
+	{"log_not_read", Critical, atPoller, "the sending log is read up to %s ago"},
+	{"log_lag", Warning, atPoller, "the sending log is read up to %s ago"},
+	{"transactions_lag", Warning, atPoller, "the transaction list is read up to %s ago"},
 	{"restored", Warning, atNATS,
-		"%s was made %s ago, after requests of %s that still wait: whether these were run before is not known to it",
-		nil, "a person who restores a stream looks at the status; programs do not know when a stream was made"},
-	{"noted", Info, atProgram, "%s: %s", nil, "the program works all the same"},
-	{"stream_fills", Warning, atNATS, "%s has %d%% of its maximum size", []string{"ErrandStreamFills"}, ""},
-	{"replicas", Warning, atNATS, "%s has %d of %d replicas", []string{"ErrandReplicas"}, ""},
-	{"storage", Warning, atNATS, "its storage is %d%% full", nil, "no program may ask for the account's storage"},
-}
-
-// AlertsAlone are the alerts for which status has no problem, and why.
-var AlertsAlone = map[string]string{
-	"ErrandReconnects":         "each process counts them for itself",
-	"ErrandStreamUnlimited":    "a new installation has no limits, by choice; what fills the disk is a problem when it does",
-	"ErrandNATSMemory":         "it is the kubelet's metric",
-	"ErrandFailed":             "single failures are no problem; status counts them",
-	"ErrandBudgetBurns":        "it is about hours and days; failing and uncertain say what is wrong now",
-	"ErrandPanics":             "each process counts them for itself; the request fails, and status counts that",
-	"ErrandCallsOfUnknownFate": "each process counts its calls; a hold or uncertain requests follow",
-	"ErrandCallsTurnedAway":    "each process counts its calls; it notes that, or holds the operation",
-	"ErrandLookUpsLate":        "each poller counts its looks",
-	"ErrandCallbacksRefused":   "callback-receiver counts them for itself",
-	"ErrandCallbacksForeign":   "callback-receiver counts them for itself",
-	"ErrandMemory":             "each process measures it for itself",
-	"ErrandRecipientsFull":     "the poller notes it",
-	"ErrandRestarts":           "Kubernetes restarts programs, and knows how often",
+		"%s was made %s ago, after requests of %s that still wait: whether these were run before is not known to it"},
+	{"noted", Info, atProgram, "%s: %s"},
+	{"stream_fills", Warning, atNATS, "%s has %d%% of its maximum size"},
+	{"replicas", Warning, atNATS, "%s has %d of %d replicas"},
+	{"storage", Warning, atNATS, "its storage is %d%% full"},
 }
 
 // From when on something is wrong, as the alerts have it.

@@ -65,7 +65,7 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 			until, given := ago(-3*time.Hour), ago(-2*time.Hour)
 			s.Queues[0].PausedUntil, s.Queues[0].GivenUp = &until, &given
 		}, []string{"paused: mandate.enroll is paused for another 3h",
-			"pause_outlasts: mandate.enroll: the time of the oldest request ends in 2h, before the pause does, and it will fail"}},
+			"pause_outlasts: mandate.enroll: the time of one of its 500 oldest requests ends in 2h, before the pause does, and it will fail"}},
 		{func(s *Status) { *s.Poller.ReadThrough = ago(6 * time.Minute) }, []string{"log_lag: the sending log is read up to 6m ago"}},
 		{func(s *Status) {
 			marked := ago(7 * time.Minute)
@@ -136,10 +136,10 @@ func TestEveryAlertNamesAProblem(t *testing.T) {
 	named := map[string]bool{}
 	severity := regexp.MustCompile(`severity: (\w+)`)
 	for _, k := range ProblemKinds {
-		if (len(k.Alerts) == 0) != (k.Why != "") {
-			t.Errorf("%s: has the alerts %q and says why there is none: %q", k.Kind, k.Alerts, k.Why)
+		if (len(alertsOf[k.Kind]) == 0) != (noAlert[k.Kind] != "") {
+			t.Errorf("%s: has the alerts %q and says why there is none: %q", k.Kind, alertsOf[k.Kind], noAlert[k.Kind])
 		}
-		for _, alert := range k.Alerts {
+		for _, alert := range alertsOf[k.Kind] {
 			named[alert] = true
 			if of := severity.FindStringSubmatch(rules[alert]); of == nil || of[1] != string(k.Severity) {
 				t.Errorf("%s: is %s, and its alert %s %q", k.Kind, k.Severity, alert, of)
@@ -147,11 +147,11 @@ func TestEveryAlertNamesAProblem(t *testing.T) {
 		}
 	}
 	for alert := range rules {
-		if _, alone := AlertsAlone[alert]; alone == named[alert] {
+		if _, alone := alertsAlone[alert]; alone == named[alert] {
 			t.Errorf("%s: is alone %t, and named by a problem %t", alert, alone, named[alert])
 		}
 	}
-	for alert := range AlertsAlone {
+	for alert := range alertsAlone {
 		if rules[alert] == "" {
 			t.Errorf("%s: there is no such alert", alert)
 		}
@@ -232,4 +232,51 @@ func TestResolvedAndRedrivenRequestsAreNoLongerUncertain(t *testing.T) {
 	if got := uncertain(); len(got) > 0 {
 		t.Errorf("all have another outcome: %q", got)
 	}
+}
+
+// alertsOf are the alerts that fire for each kind of problem, and noAlert is why none does.
+var alertsOf = map[string][]string{
+	"held":                  {"ErrandHeld"},
+	"list_refused":          {"ErrandNobodyReady"},
+	"missing":               {"ErrandDown"},
+	"no_transaction_poller": {"ErrandDown"},
+	"nobody_ready":          {"ErrandNobodyReady", "ErrandStreamRefuses"},
+	"not_ready":             {"ErrandNotReady"},
+	"queue_full":            {"ErrandQueueRefuses"},
+	"stranded":              {"ErrandStranded"},
+	"paused":                {"ErrandPaused"},
+	"backlog":               {"ErrandBacklog"},
+	"failing":               {"ErrandFailing"},
+	"uncertain":             {"ErrandUncertain"},
+	"duplicates":            {"ErrandEnrolledTwice"},
+	"log_not_read":          {"ErrandNoPollerAtWork"},
+	"log_lag":               {"ErrandPollLag"},
+	"transactions_lag":      {"ErrandTransactionsLag"},
+	"stream_fills":          {"ErrandStreamFills"},
+	"replicas":              {"ErrandReplicas"},
+}
+
+var noAlert = map[string]string{
+	"pause_outlasts": "programs do not read what waits; ErrandPaused informs of the pause",
+	"restored":       "a person who restores a stream looks at the status; programs do not know when a stream was made",
+	"noted":          "the program works all the same",
+	"storage":        "no program may ask for the account's storage",
+}
+
+// alertsAlone are the alerts for which status has no problem, and why.
+var alertsAlone = map[string]string{
+	"ErrandReconnects":         "each process counts them for itself",
+	"ErrandStreamUnlimited":    "a new installation has no limits, by choice; what fills the disk is a problem when it does",
+	"ErrandNATSMemory":         "it is the kubelet's metric",
+	"ErrandFailed":             "single failures are no problem; status counts them",
+	"ErrandBudgetBurns":        "it is about hours and days; failing and uncertain say what is wrong now",
+	"ErrandPanics":             "each process counts them for itself; the request fails, and status counts that",
+	"ErrandCallsOfUnknownFate": "each process counts its calls; a hold or uncertain requests follow",
+	"ErrandCallsTurnedAway":    "each process counts its calls; it notes that, or holds the operation",
+	"ErrandLookUpsLate":        "each poller counts its looks",
+	"ErrandCallbacksRefused":   "callback-receiver counts them for itself",
+	"ErrandCallbacksForeign":   "callback-receiver counts them for itself",
+	"ErrandMemory":             "each process measures it for itself",
+	"ErrandRecipientsFull":     "the poller notes it",
+	"ErrandRestarts":           "Kubernetes restarts programs, and knows how often",
 }

@@ -213,7 +213,7 @@ func (r Reader) waiting(ctx context.Context, s *Story, last bus.Message, there b
 // Says is where a request without an outcome is, and why.
 func (o Open) Says() string {
 	if o.Place > 0 {
-		return "queued, " + ordinal(o.Place) + ": " + o.Why
+		return fmt.Sprintf("queued, place %d: %s", o.Place, o.Why)
 	}
 	return string(o.State) + ": " + o.Why
 }
