@@ -37,7 +37,7 @@ is refused: cancel it first. Copies of readers, backups, recipient lists in the 
 themselves are not reached. If mail-consumer has a RECIPIENT_KEY, pass the same here, or recipients of what it sent
 since are not found by their address.
 
---of reads everything that is kept, which takes about a minute for a million requests; to see only what names somebody,
+--of reads everything that is kept, which takes a minute or two for a million requests; to see only what names somebody,
 the console's Find answers at once. It refuses a request that is of other people, too: a message to several, or one of
 another person; name its id to erase all of it.
 

@@ -29,8 +29,8 @@ payer, a payer's id, name or telephone number. Case and spaces do not matter. Fo
 address in the sending log. Records of the sending log and of the transaction list that match no request are listed
 below. The exit status is 1 if nothing is found.
 
-It reads everything that is kept, which takes about a minute for a million requests; --since reads less. The console's
-Find has an index and answers at once.
+It reads everything that is kept, which takes a minute or two for a million requests, and says how far it is; --since
+reads less. The console's Find has an index and answers at once.
 
 If mail-consumer has a RECIPIENT_KEY, pass the same here; otherwise a user who may act finds recipients without it. Who may not is
 told, and finds them only in the rows of the sending log.

@@ -80,7 +80,15 @@ func ErasureOf(ctx context.Context, r inspect.Reader, op messages.Operation, id 
 			}
 		}
 	}
-	if err := e.deadLetters(ctx, r.Conn); err != nil {
+	began := time.Time{} // it has no earlier dead letter; one without a history may have any
+	err = bus.EachOf(ctx, r.Conn, bus.EventsOf(op), op.Filter(id), func(m bus.Message) bool {
+		began = m.Time.Add(-time.Second) // another server's clock may be behind
+		return false
+	})
+	if err == nil {
+		err = e.deadLetters(ctx, r.Conn, began)
+	}
+	if err != nil {
 		return e, err
 	}
 	if !there && e.Events+e.Calls+e.Rows == 0 { // callbacks of a mandate come for years, rows of a message for days
@@ -191,8 +199,8 @@ func (e *Erasure) bounces(ctx context.Context, nc *nats.Conn) error {
 	return err
 }
 
-func (e *Erasure) deadLetters(ctx context.Context, nc *nats.Conn) error {
-	scan := bus.Scan{Stream: bus.DeadLetters, Filter: bus.DeadOf(e.Operation)}
+func (e *Erasure) deadLetters(ctx context.Context, nc *nats.Conn, since time.Time) error {
+	scan := bus.Scan{Stream: bus.DeadLetters, Filter: bus.DeadOf(e.Operation), Since: since}
 	err := scan.Each(ctx, nc, func(m bus.Message) bool {
 		if m.Header.Get(bus.HeaderRequestID) != e.RequestID {
 			return true

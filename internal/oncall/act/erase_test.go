@@ -465,3 +465,33 @@ func TestOfAMessageToSeveralOnlyOnesOwnIsErased(t *testing.T) {
 		t.Errorf("by its id: %v, left %q", err, left(t, p, "gone"))
 	}
 }
+
+// Whatever came before the request is not read: neither dead letters, nor of whom mail bounced.
+func TestAnErasureReadsNothingOlderThanItsRequest(t *testing.T) {
+	t.Parallel()
+	p := ann(t)
+	const before = 500
+	for i := range before {
+		store(t, p, "dead.mail.send.requested", `{}`, bus.HeaderRequestID, fmt.Sprint("other", i))
+	}
+	<-time.After(1100 * time.Millisecond) // what another server's clock may be behind
+	store(t, p, "mail.send.failed.letter", `{"reason":"refused"}`)
+	store(t, p, "dead.mail.send.requested", `{"to":"ann@example.com"}`, bus.HeaderRequestID, "letter")
+	store(t, p, "mail.delivery.bounced.letter", `{"entry":{"to":"ann@example.com"}}`)
+	for key, id := range map[string]string{"0000000000000001": "letter", "0000000000000002": "other1"} {
+		store(t, p, "suppression.bounced."+key, fmt.Sprintf(`{"request_id":%q}`, id))
+	}
+	read := p.Conn.Stats().InMsgs
+	e, err := act.ErasureOf(t.Context(), inspect.Reader{Conn: p.Conn, JS: p.JS}, messages.Send, "letter", time.Now())
+	if read = p.Conn.Stats().InMsgs - read; err != nil || e.DeadLetters != 1 || e.Recipients != 1 || read > before/2 {
+		t.Fatalf("%d messages were read for %+v, %v", read, e, err)
+	}
+	if err := p.Erase(t.Context(), e, "letter 17"); err != nil {
+		t.Fatal(err)
+	}
+	for key, there := range map[string]bool{"0000000000000001": false, "0000000000000002": true} {
+		if _, is, err := bus.Last(t.Context(), p.Conn, bus.Suppressions, "suppression.bounced."+key); err != nil || is != there {
+			t.Errorf("%s is there: %v, %v, want %v", key, is, err, there)
+		}
+	}
+}
