@@ -88,8 +88,9 @@ func (w *waiting) status(ctx context.Context) string {
 			return s.Says
 		case s.Waits.Next == nil, s.Waits.Next.Before(time.Now()):
 			return s.Waits.Says()
+		default:
+			return s.Waits.Says() + "; it goes on by " + s.Waits.Next.Local().Format(time.TimeOnly)
 		}
-		return s.Waits.Says() + "; it goes on by " + s.Waits.Next.Local().Format(time.TimeOnly)
 	}
 	return ""
 }
