@@ -52,14 +52,37 @@ func (p peer) connect(ctx context.Context) (*nats.Conn, jetstream.JetStream, jet
 	return nc, js, source, err
 }
 
-// run has workers, one for each request in flight, until one fails or ctx ends.
-func (p peer) run(ctx context.Context, nc *nats.Conn, requests jetstream.MessagesContext, work func() error) (err error) {
+// work has a worker for each request in flight, and prefetches so many requests for each, until one fails or ctx ends. A request is
+// acknowledged when its worker has done it.
+func (p peer) work(ctx context.Context, prefetch int, worker func() (do func(jetstream.JetStream, jetstream.Msg) error)) (err error) {
+	nc, js, source, err := p.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	requests, err := source.Messages(jetstream.PullMaxMessages(prefetch * p.Concurrency))
+	if err != nil {
+		return err
+	}
 	var workers sync.WaitGroup
 	failed := make(chan error, p.Concurrency)
 	for range p.Concurrency {
 		workers.Go(func() {
-			if err := work(); ctx.Err() == nil {
-				failed <- err
+			do := worker()
+			for {
+				m, err := requests.Next()
+				if err == nil {
+					err = do(js, m)
+				}
+				if err == nil {
+					err = m.Ack()
+				}
+				if ctx.Err() == nil && err != nil {
+					failed <- err
+				}
+				if err != nil {
+					return
+				}
 			}
 		})
 	}

@@ -25,50 +25,29 @@ type limit struct {
 }
 
 func (l *limit) Run(ctx context.Context) error {
-	nc, _, source, err := l.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer nc.Close()
-	requests, err := source.Messages(jetstream.PullMaxMessages(8 * l.Concurrency))
-	if err != nil {
-		return err
-	}
-	return l.run(ctx, nc, requests, func() error { return l.work(nc, requests) })
-}
-
-func (l *limit) work(nc *nats.Conn, requests jetstream.MessagesContext) error {
 	host := strings.TrimPrefix(l.Upstream, "http://")
-	conn, err := net.Dial("tcp", host)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = conn.Close() }() // it was only read, or has failed
 	head := "POST /v3/mandates HTTP/1.1\r\nHost: " + host + "\r\nContent-Type: application/json\r\n" +
 		"Authorization: Bearer token\r\nContent-Length: "
-	from := bufio.NewReader(conn)
-	var call, answer []byte
-	for {
-		m, err := requests.Next()
-		if err != nil {
-			return err
+	return l.work(ctx, 8, func() func(jetstream.JetStream, jetstream.Msg) error {
+		conn, err := net.Dial("tcp", host) // until the program ends
+		from := bufio.NewReader(conn)
+		var call, answer []byte
+		return func(js jetstream.JetStream, m jetstream.Msg) error {
+			if err != nil {
+				return err
+			}
+			call = append(strconv.AppendInt(append(call[:0], head...), int64(len(m.Data())), 10), "\r\n\r\n"...)
+			if _, err := conn.Write(append(call, m.Data()...)); err != nil {
+				return err
+			}
+			if answer, err = readAnswer(from, answer); err != nil {
+				return err
+			}
+			id := m.Headers().Get(nats.MsgIdHdr)
+			event := append(append([]byte(`{"request_id":"`+id+`","answer":`), answer...), '}')
+			return js.Conn().Publish(messages.Enroll.Subject(messages.Succeeded, id), event)
 		}
-		call = append(strconv.AppendInt(append(call[:0], head...), int64(len(m.Data())), 10), "\r\n\r\n"...)
-		if _, err := conn.Write(append(call, m.Data()...)); err != nil {
-			return err
-		}
-		if answer, err = readAnswer(from, answer); err != nil {
-			return err
-		}
-		id := m.Headers().Get(nats.MsgIdHdr)
-		event := append(append([]byte(`{"request_id":"`+id+`","answer":`), answer...), '}')
-		if err := nc.Publish(messages.Enroll.Subject(messages.Succeeded, id), event); err != nil {
-			return err
-		}
-		if err := m.Ack(); err != nil {
-			return err
-		}
-	}
+	})
 }
 
 // readAnswer reads an answer's body into a buffer.
