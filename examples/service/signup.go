@@ -10,7 +10,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log"
 	"net/http"
 	"os"
 	"os/signal"
@@ -25,14 +24,15 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx, os.Getenv("NATS_URL")); err != nil {
-		log.Fatal(err)
+	if err := run(os.Getenv("NATS_URL")); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, url string) error {
+func run(url string) error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
 	nc, err := nats.Connect(url, nats.MaxReconnects(-1))
 	if err != nil {
 		return err
@@ -44,9 +44,10 @@ func run(ctx context.Context, url string) error {
 	}
 	s := &service{client: errand.New(js), signups: map[string]signup{}}
 	web := &http.Server{Addr: "127.0.0.1:8000", Handler: s.handler(), ReadHeaderTimeout: time.Second}
-	go func() { log.Println(web.ListenAndServe()) }()
-	defer func() { _ = web.Close() }()
-	return s.listen(ctx)
+	ended := make(chan error, 2)
+	go func() { ended <- web.ListenAndServe() }()
+	go func() { ended <- s.listen(ctx) }()
+	return <-ended
 }
 
 type signup struct{ email, state string }

@@ -80,7 +80,7 @@ func TestOnlyProgramsEndsTheProcess(t *testing.T) {
 			in = append(in, slices.Repeat([]string{s.dir}, calls(s.file, s.file, "os", "Exit", true))...)
 		}
 	}
-	if want := []string{"deploy/images", "examples/go", "internal/programs"}; !slices.Equal(in, want) {
+	if want := []string{"deploy/images", "examples/go", "examples/service", "internal/programs"}; !slices.Equal(in, want) {
 		t.Errorf("os.Exit is called in %q, want once in each of %q", in, want)
 	}
 }
