@@ -205,8 +205,10 @@ func (q Queue) WithLanes(lanes ...string) []Queue {
 	return all
 }
 
-// Lane is the lane whose requests the queue has, "" for messages.DefaultLane; LaneName names that, too.
-func (q Queue) Lane() string     { return messages.ParseSubject(q.Filter).Lane }
+// Lane is the lane whose requests the queue has, "" for messages.DefaultLane.
+func (q Queue) Lane() string { return messages.ParseSubject(q.Filter).Lane }
+
+// LaneName is the lane's name.
 func (q Queue) LaneName() string { return cmp.Or(q.Lane(), messages.DefaultLane) }
 
 // LanesOf are the lanes of a stream of requests, beside messages.DefaultLane.
