@@ -68,7 +68,7 @@ func (s *Share) Free(n int) {
 
 // Slots bound what is under way at once, of all operations of a program together. Where several lanes wait, each is served in
 // proportion to its weight (start-time fair queueing: Goyal, Vin, Cheng, SIGCOMM 1996); what a lane leaves, others have, but for
-// one slot that each lane without any can have at once. A Slots is one lane's view of them.
+// one slot that a lane without any can have at once. A Slots is one lane's view of them.
 type Slots struct {
 	*slots
 	lane int
@@ -155,15 +155,13 @@ func (s Slots) try() bool {
 	return true
 }
 
-// may reports whether a lane may take a slot: its first, or one that leaves one for each lane that has none.
+// may reports whether a lane may take a slot: its first, or one that leaves one to lanes that have none.
 func (s *slots) may(l *lane) bool {
 	kept := 0
-	for i := range s.lanes {
-		if s.lanes[i].taken == 0 {
-			kept++
-		}
+	if !s.queue && l.taken > 0 && slices.ContainsFunc(s.lanes, func(l lane) bool { return l.taken == 0 }) {
+		kept = 1
 	}
-	return s.whole > s.taken && (s.queue || l.taken == 0 || s.whole-s.taken > kept)
+	return s.whole-s.taken > kept
 }
 
 // serve counts that a lane got a slot. A lane that was idle for a while has saved up nothing.

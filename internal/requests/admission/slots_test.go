@@ -77,6 +77,18 @@ func TestWhoNoLongerWaitsIsNotServed(t *testing.T) {
 	}
 }
 
+func TestALaneAloneLeavesOneSlotToAllOthers(t *testing.T) {
+	s := NewSlots(8, Lane{"default", 1}, Lane{"a", 1}, Lane{"b", 1}, Lane{"c", 1})
+	for s.Try() {
+	}
+	if s.Taken() != 7 || !s.In("a").Try() || s.In("b").Try() {
+		t.Errorf("%d are taken, want 7 and another lane's first", s.Taken())
+	}
+	if s.Free(); s.Try() || !s.In("b").Try() {
+		t.Error("the next is not for a lane without any")
+	}
+}
+
 // Where there are fewer slots than lanes, each lane's first waits for nobody as long as one is free.
 func TestEachLaneHasItsFirstSlot(t *testing.T) {
 	s := NewSlots(2, Lane{"default", 1}, Lane{"a", 1}, Lane{"b", 1}, Lane{"c", 1})
