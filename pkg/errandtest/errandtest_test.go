@@ -170,7 +170,7 @@ func TestADayPassesInABubble(t *testing.T) {
 // A hundred tests of a service, side by side. No goroutine of them is left; without ports, and with files only in the test's own
 // directory, nothing else can be.
 func TestAHundredWorldsLeaveNothingBehind(t *testing.T) {
-	errandtest.New(t) // what a process keeps of the first
+	t.Run("first", func(t *testing.T) { errandtest.New(t) }) // what a process keeps of it
 	<-time.After(100 * time.Millisecond)
 	before, began := runtime.NumGoroutine(), time.Now()
 	t.Run("worlds", func(t *testing.T) {
