@@ -28,7 +28,7 @@ type erase struct {
 
 func (*erase) Help() string {
 	return `Removes what is stored about a payer or a recipient: events of requests, batches and mandates (applications,
-deductions, callbacks), dead letters, rows of the sending log, bounces, records of calls, pages of transaction lists. Without
+deductions, callbacks), dead letters, rows of the sending log, bounces, pages of transaction lists. Without
 --yes it only shows them. An event "erased" without data stays, so that the request's id is not run again for as long
 as events are kept, and so does a record of who erased it and why.
 
@@ -120,10 +120,10 @@ func (e *erase) traces(ctx context.Context, c console, b broker, secrets *bus.Se
 }
 
 func (e *erase) write(c console, t act.Traces) {
-	l := listing{head: []string{"OPERATION", "REQUEST", "NAMED AS", "STATE", "EVENTS", "CALLS", "ROWS", "DEAD", "REFUSED"}, whole: t}
+	l := listing{head: []string{"OPERATION", "REQUEST", "NAMED AS", "STATE", "EVENTS", "ROWS", "DEAD", "REFUSED"}, whole: t}
 	for _, r := range t.Requests {
 		l.add(r.RequestID, r, cellOf(inspect.Short(r.Operation)), cellOf(r.RequestID), cellOf(cmp.Or(r.As, inspect.AsID)), cellOf(r.State),
-			numberCell(r.Events), numberCell(r.Calls), numberCell(r.Rows), numberCell(r.DeadLetters), cell{r.Refused, red})
+			numberCell(r.Events), numberCell(r.Rows), numberCell(r.DeadLetters), cell{r.Refused, red})
 	}
 	l.text = func(c console) {
 		for _, id := range t.Listings {

@@ -82,13 +82,12 @@ func TestWhoIsOnCallHasAnAnswerToEveryQuestion(t *testing.T) {
 			"Errand-Reason": {"refused"}}}); err != nil {
 		t.Fatal(err)
 	}
-	sent := messages.SentBody{Common: messages.Common{RequestID: "invoice-1"}, Batch: 1, Count: 1}
-	sent.SetKeys(secretOf(t, mails), "", []string{"ann@example.com"})
-	record, err := json.Marshal(sent)
+	started, err := json.Marshal(messages.SendStarted{Common: messages.Common{RequestID: "invoice-1"}, Batches: 1, BatchSize: 1000,
+		Secret: secretOf(t, mails).KeysOf("", []string{"ann@example.com"})})
 	if err != nil {
 		t.Fatal(err)
 	}
-	answer(t, mails, "mail.log.sent.invoice-1.1", string(record))
+	answer(t, mails, "mail.send.started.invoice-1", string(started))
 	answer(t, mails, "mail.send.accepted.invoice-1", `{"request_id":"invoice-1"}`)
 	answer(t, poller, "mail.delivery.delivered.invoice-1", `{"entry":{"to":"ann@example.com"},"smtp":{"code":250,"enhanced":"2.0.0"}}`)
 	answer(t, poller, "mail.log.watermark", `{"complete_through":"2026-01-31T00:00:00Z"}`)
@@ -275,20 +274,19 @@ func TestSomebodyIsErased(t *testing.T) {
 		`{"request_id":"signup-1","order_number":"DD001","enrollment":{"payer_email":"ann@example.com"}}`)
 	answer(t, mandates, "mandate.transactions.page.list-1", `{"request_id":"list-1","records":[{"payer_email":"ann@example.com"}]}`)
 	answer(t, mandates, "mandate.transactions.listed.list-1", `{"request_id":"list-1"}`)
-	sent := messages.SentBody{Common: messages.Common{RequestID: "invoice-1"}, Batch: 1, Count: 1}
-	sent.SetKeys(secretOf(t, mails), "", []string{"ann@example.com"})
-	record, err := json.Marshal(sent)
+	started, err := json.Marshal(messages.SendStarted{Common: messages.Common{RequestID: "invoice-1"}, Batches: 1, BatchSize: 1000,
+		Secret: secretOf(t, mails).KeysOf("", []string{"ann@example.com"})})
 	if err != nil {
 		t.Fatal(err)
 	}
-	answer(t, mails, "mail.log.sent.invoice-1.1", string(record))
+	answer(t, mails, "mail.send.started.invoice-1", string(started))
 	answer(t, mails, "mail.send.accepted.invoice-1", `{"request_id":"invoice-1","recipients":1,"accepted":1}`)
 
 	misconfigured(t, "must be given, or --of", as(n, "eraser", "erase")...)
 	misconfigured(t, "--why: is required", as(n, "eraser", "erase", "signup-1", "--yes")...)
 	refused(t, "it has no stored event", as(n, "eraser", "erase", "nobody")...)
 	out := errand(t, "", as(n, "eraser", "erase", "--of", "Ann@example.com")...)
-	for _, want := range []string{"enroll     signup-1   payer      succeeded  2", "send       invoice-1  recipient  accepted   1",
+	for _, want := range []string{"enroll     signup-1   payer      succeeded  2", "send       invoice-1  recipient  accepted   2",
 		"rows of the sending log may arrive until", "the pages of the transaction list list-1"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("it shows\n%s\nwant it to contain %q", out, want)

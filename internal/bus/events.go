@@ -202,22 +202,3 @@ func (s EventStore) Newest(ctx context.Context, op messages.Operation, filters .
 func (s EventStore) Next(ctx context.Context, op messages.Operation, filter string, from uint64) (history.Entry, error) {
 	return s.read(ctx, op, map[string]any{"next_by_subj": filter, "seq": from}, fromLeader)
 }
-
-// Sent stores the record of a call, however long that takes. It has no fence: a repetition says the same. An error means
-// that the context ended, or that the server never takes the message.
-func (s EventStore) Sent(ctx context.Context, body messages.SentBody) error {
-	e := messages.Event{Operation: messages.Log, State: messages.Sent, ID: messages.BatchID(body.RequestID, body.Batch), Body: &body}
-	data, err := e.Encode()
-	if err != nil {
-		return err
-	}
-	m := &nats.Msg{Subject: e.Subject(), Data: data, Header: headerMaps.Get().(nats.Header)}
-	defer recycle(m.Header)
-	id := m.Subject + "." + strconv.FormatInt(body.Until.UnixMilli(), 10) // no two calls end at the same time
-	e.Headers(m.Header, s.Source, id)
-	m.Header[nats.MsgIdHdr] = []string{id}
-	if err := s.Publisher.Keep(ctx, m); err != nil {
-		return fmt.Errorf("bus: store %s: %w", m.Subject, err)
-	}
-	return nil
-}

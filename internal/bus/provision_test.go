@@ -315,7 +315,7 @@ func TestAFullStreamDropsNothing(t *testing.T) {
 	js := opened(t, nc)
 	apply(t, js, bus.Limits{MaxBytes: 64 << 10}, false)
 	for _, subject := range []string{"mandate.enroll.requested", "mandate.enroll.failed.r1", "mail.send.requested",
-		"mail.send.failed.r1", "mail.log.sent.r1.1", "dead.mail.send.requested"} {
+		"mail.send.failed.r1", "mail.log.turn", "dead.mail.send.requested"} {
 		n, err := 0, error(nil)
 		for ; err == nil && n < 100; n++ {
 			_, err = js.Publish(t.Context(), subject, make([]byte, 4<<10))

@@ -212,7 +212,6 @@ func TestTheRunbooksCommandsWorkAsTheUsersThatTheyName(t *testing.T) {
 		as("provisioner", "errand provision "+options)
 	}
 	as("admin", "nats stream purge MANDATE_REQUESTS --force")
-	as("admin", "nats stream purge MAIL_DELIVERIES --subject 'mail.log.sent.>' --force")
 	as("service", "nats stream purge MAIL_EVENTS --subject 'mail.*.*.r1' --force")
 	as("admin", "nats stream edit MANDATE_EVENTS --compression s2 --force")
 	as("admin", "nats consumer rm MAIL_EVENTS service --force")

@@ -121,7 +121,7 @@ func newTarget(t *testing.T, config string) *target {
 	w.must(w.js.CreateObjectStore(ctx, jetstream.ObjectStoreConfig{Bucket: "lists"}))
 	for subject, kind := range map[string]string{"mandate.enroll.requested": "requests", "mail.send.requested": "requests",
 		"mandate.enroll.succeeded.r": "events", "mandate.callback.received.r": "callbacks",
-		"mail.send.accepted.r": "events", "mail.delivery.bounced.r": "events", "mail.log.sent.r.1": "log", "dead.mail.send.requested": "dead",
+		"mail.send.accepted.r": "events", "mail.delivery.bounced.r": "events", "dead.mail.send.requested": "dead",
 		"audit.redrive.ann.r": "audit", "$O.lists.C.r": "lists"} {
 		w.must(w.js.Publish(ctx, subject, []byte(secret(kind))))
 	}

@@ -147,12 +147,11 @@ func (p *past) message(id string, state messages.State, seen int) {
 		end.Body = &messages.SendOutcome{Common: common, Recipients: 2, Batches: 1, Accepted: 2, Fingerprint: "f"}
 	}
 	until := messages.Time{Time: p.at.Add(30 * time.Second)}
-	record := &messages.SentBody{Common: common, Batch: 1, Count: 2, Begin: messages.Time{Time: p.at.Add(-time.Second)}, Until: until}
-	record.SetKeys(secretOf(p.t, p.js), "", to)
+	began := common
+	began.At = messages.Time{Time: p.at.Add(-time.Second)}
 	for _, e := range []messages.Event{
-		{Operation: messages.Send, State: messages.Started, ID: id, Body: &messages.SendStarted{Common: common, Deadline: until,
-			Fingerprint: "f", Recipients: 2, Batches: 1, BatchSize: 1000}},
-		{Operation: messages.Log, State: messages.Sent, ID: messages.BatchID(id, 1), Body: record},
+		{Operation: messages.Send, State: messages.Started, ID: id, Body: &messages.SendStarted{Common: began, Deadline: until,
+			Fingerprint: "f", Recipients: 2, Batches: 1, BatchSize: 1000, Secret: secretOf(p.t, p.js).KeysOf("", to)}},
 		end,
 	} {
 		data, err := e.Encode()

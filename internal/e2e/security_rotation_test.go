@@ -242,10 +242,10 @@ func TestNoRowLosesItsCallWhileRecipientKeysChange(t *testing.T) {
 		errorIf(t, got.Confidence != messages.MatchExact, "%s: the match is %+v", e.Subject, got)
 	}
 	secrets := map[string]int{}
-	for _, e := range in.events("mail.log.sent.*.*") {
-		secrets[decode[messages.SentBody](t, e).Secret.ID]++
+	for _, e := range in.events("mail.send.started.*") {
+		secrets[decode[messages.SendStarted](t, e).Secret.ID]++
 	}
 	errorIf(t, secrets[secretOf(t, in.js).ID()] == 0 || secrets[messages.NewRecipientSecret(first).ID()] == 0 ||
-		secrets[messages.NewRecipientSecret(second).ID()] == 0, "records by secret: %v, want some of each", secrets)
+		secrets[messages.NewRecipientSecret(second).ID()] == 0, "calls by secret: %v, want some of each", secrets)
 	in.untilReady(poller)
 }

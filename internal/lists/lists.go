@@ -27,8 +27,7 @@ type Store interface {
 	// Learn calls take with what is known of the stored events: see sweep.Sink. It returns take's error.
 	Learn(ctx context.Context, take func(Stored) error) error
 	// Requests calls take with the events about requests, each kind in order: those stored since a time that it has not taken
-	// before, or all again after sweep.ErrReset. It has everything that was stored before it is called, and each outcome after
-	// the record of its call. It returns take's error.
+	// before, or all again after sweep.ErrReset. It has everything that was stored before it is called. It returns take's error.
 	Requests(ctx context.Context, since time.Time, take func(history.Entry) error) error
 	// Publish stores events: see sweep.Sink.
 	Publish(ctx context.Context, events []messages.Event) (stored int, err error)

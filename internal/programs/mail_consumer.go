@@ -42,7 +42,7 @@ func (p *MailConsumer) Run(ctx context.Context) error {
 		return err
 	}
 
-	streams, keys := []string{bus.MailRequests, bus.MailEvents, bus.MailDeliveries, bus.DeadLetters, bus.MailScheduled}, 1
+	streams, keys := []string{bus.MailRequests, bus.MailEvents, bus.DeadLetters, bus.MailScheduled}, 1
 	if p.SuppressBounced.Duration > 0 { // whichever key of theirs a bounce has
 		streams, keys = append(streams, bus.Suppressions), 3
 	}
@@ -71,7 +71,7 @@ func (p *MailConsumer) Run(ctx context.Context) error {
 		return err
 	})
 	handler := &send.Handler{Upstream: api, Caller: caller, Size: p.BatchSize, Parallel: p.BatchParallel, MaxRecipients: p.MaxRecipients,
-		Open: bus.Objects{Conn: r.nc}.Open, Secret: secrets[0], Sent: store.Sent}
+		Open: bus.Objects{Conn: r.nc}.Open, Secret: secrets[0]}
 	bounced, err := r.suppressed(ctx, p.SuppressBounced.Duration)
 	if err != nil {
 		return err

@@ -72,7 +72,7 @@ func TestAMissingRightIsNamedUntilItIsThere(t *testing.T) {
 func TestAMissingRightIsNamedWithoutTheRequest(t *testing.T) {
 	t.Parallel()
 	for said, want := range map[string]string{
-		`Permissions Violation for Publish to "mail.log.sent.order-1.17"`:                   "publish to mail.log.sent.*.*",
+		`Permissions Violation for Publish to "mail.batch.started.order-1.17"`:              "publish to mail.batch.started.*.*",
 		`Permissions Violation for Publish to "dead.mail.send.requested"`:                   "publish to dead.mail.send.requested",
 		`Permissions Violation for Subscription to "errand.leader.mail.log"`:                "subscribe to errand.leader.mail.log",
 		`Permissions Violation for Publish to "$JS.ACK.MAIL_REQUESTS.mail-send.1.2.3.4.0"`:  "publish to $JS.ACK.MAIL_REQUESTS.>",

@@ -17,9 +17,9 @@ import (
 	"errand/pkg/messages"
 )
 
-// RecipientKey is the secret of the keys of recipients on mail.log.sent, the same for their writer and reader.
+// RecipientKey is the secret of the keys of recipients in events, the same for their writer and reader.
 type RecipientKey struct {
-	RecipientKey     string `env:"RECIPIENT_KEY" help:"Secret of at least 32 characters for the keys of recipients on mail.log.sent, the same for mail-consumer and log-poller; default: the one that errand provision made. While it is replaced, two, separated by a comma or a line break: the new one first." group:"program"`
+	RecipientKey     string `env:"RECIPIENT_KEY" help:"Secret of at least 32 characters for the keys of recipients in events, the same for mail-consumer and log-poller; default: the one that errand provision made. While it is replaced, two, separated by a comma or a line break: the new one first." group:"program"`
 	RecipientKeyFile string `env:"RECIPIENT_KEY_FILE" placeholder:"FILE" help:"File with that secret, or two." group:"program"`
 }
 

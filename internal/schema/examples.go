@@ -55,7 +55,8 @@ var events = slices.Concat(
 		{messages.Erased, 3, &messages.ErasedBody{Was: &messages.PriorOutcome{State: messages.Accepted}}},
 	}),
 	of(messages.Batch, batch, []stated{
-		{messages.Started, 2, &messages.BatchBody{Batch: 2, First: 1000, Count: 1000, Deadline: new(at(35))}},
+		{messages.Started, 2, &messages.BatchBody{Batch: 2, First: 1000, Count: 1000, Deadline: new(at(35)),
+			Secret: messages.NewRecipientSecret(strings.Repeat("s", 64)).KeysOf("shop@example.com", []string{"ann@example.com"})}},
 		{messages.Accepted, 2, &messages.BatchBody{Batch: 2, First: 1000, Count: 1000, Accepted: new(1000)}},
 		{messages.Refused, 2, &messages.BatchBody{Batch: 2, First: 1000, Count: 1000, Reason: messages.ReasonRefused, HTTPStatus: 422,
 			Message: "Refused."}},
@@ -103,7 +104,6 @@ var events = slices.Concat(
 	of(messages.Log, "", []stated{
 		{messages.Marked, 0, &messages.Watermark{CompleteThrough: at(0), TotalRecord: 120000, New: 12, By: messages.ByNewestFirst}},
 	}),
-	of(messages.Log, batch, []stated{{messages.Sent, 2, sent()}}),
 )
 
 // stated is the state of an event, the attempts before it, and its body but for what every event begins with.
@@ -168,10 +168,4 @@ func row(reply string, smtp messages.SMTP) messages.Body {
 	})
 	return &messages.DeliveryBody{EventID: "9f2c4a2fac3a1f4f", Entry: entry, SMTP: smtp,
 		Match: messages.Match{Confidence: messages.MatchExact, Batch: 2}, Recipient: "2.1700"}
-}
-
-func sent() messages.Body {
-	b := &messages.SentBody{Batch: 2, Count: 1, Begin: at(0), Until: at(35)}
-	b.SetKeys(messages.NewRecipientSecret(strings.Repeat("s", 64)), "shop@example.com", []string{"ann@example.com"})
-	return b
 }

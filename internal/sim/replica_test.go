@@ -2,7 +2,6 @@ package sim
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"os"
 	"sync"
@@ -190,9 +189,6 @@ func (r *replica) mailConsumer(soft context.Context, n *node, size int) {
 	handler := &send.Handler{Upstream: api, Caller: p.caller, Size: size, Parallel: r.w.Parallel, Secret: messages.NewRecipientSecret("sim"),
 		Suppressed: func(address string) (time.Time, string, bool) {
 			return time.Now(), "bounced", r.w.suppressed(n, address)
-		},
-		Sent: func(ctx context.Context, b messages.SentBody) error {
-			return n.pass(ctx, fmt.Sprintf("record %s %d", b.RequestID, b.Batch), overNATS, time.Millisecond)
 		}}
 	sends := consumer.New(p.settings, puller{r.w.queues[messages.Send], n, ""}, p.hold(messages.Send, func(ctx context.Context) error {
 		_, err := api.Account(ctx)

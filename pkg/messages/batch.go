@@ -23,6 +23,8 @@ type BatchBody struct {
 	HeldCount int `json:"held_count,omitempty"`
 	// Suppressed are the recipients that the batch leaves out, decided when it was first started. Count does not count them.
 	Suppressed []Suppressed `json:"suppressed,omitempty"`
+	// Secret holds the keys of a started batch's call; left out when a worker announces it again.
+	Secret *SecretKeys `json:"secret,omitempty"`
 }
 
 // MarshalJSON cuts the message.

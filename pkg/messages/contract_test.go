@@ -40,7 +40,6 @@ func TestSubjectsAreThoseOfTheContract(t *testing.T) {
 		{Delivery.Subject(Unknown, "m"), "mail.delivery.unknown.m"},
 		{Delivery.Subject(Summary, "m"), "mail.delivery.summary.m"},
 		{Log.Subject(Marked, ""), "mail.log.watermark"},
-		{Log.Subject(Sent, BatchID("m", 1)), "mail.log.sent.m.1"},
 		{Enroll.Filter("a-1"), "mandate.enroll.*.a-1"},
 		{Send.Filter("m"), "mail.send.*.m"},
 		{Batch.Filter(BatchID("m", 3)), "mail.batch.*.m.3"},
@@ -54,7 +53,7 @@ func TestSubjectsAreThoseOfTheContract(t *testing.T) {
 func TestFinalStatesAreThoseOfTheContract(t *testing.T) {
 	states := []State{
 		Started, Deferred, Succeeded, Failed, Uncertain, Resolved, Accepted, Partial, Refused,
-		Page, Listed, Reported, Delivered, Bounced, Unknown, Marked, Sent, Summary, Reopened, "requested", "",
+		Page, Listed, Reported, Delivered, Bounced, Unknown, Marked, Summary, Reopened, "requested", "",
 	}
 	finals := map[Operation][]State{
 		Enroll:       {"succeeded", "failed", "uncertain", "resolved"},
@@ -104,13 +103,12 @@ var bodyFields = []struct {
 	{&CallbackBody{}, "method bytes digest checksum | content_type query body body_encoding"},
 	{&TransactionsPage{}, "page records total deadline more fingerprint |"},
 	{&TransactionsListed{}, "pages total fingerprint |"},
-	{&SendStarted{}, "deadline fingerprint recipients batches batch_size | suppressed"},
+	{&SendStarted{}, "deadline fingerprint recipients batches batch_size | suppressed secret"},
 	{&SendOutcome{}, "recipients accepted batches duplicates invalid_count invalid fingerprint | " +
 		"unsettled unsettled_count reason message http_status fields conflicts_with after_unknown"},
-	{&BatchBody{}, "batch first count | deadline not_before accepted reason http_status message after_unknown held_count suppressed"},
+	{&BatchBody{}, "batch first count | deadline not_before accepted reason http_status message after_unknown held_count suppressed secret"},
 	{&AccountReported{}, "account fingerprint |"},
 	{&DeliveryBody{}, "event_id entry smtp match |"},
-	{&SentBody{}, "batch first count begin until | secret"},
 	{&SendResolved{}, "outcome by evidence fingerprint |"},
 	{&EnrollResolved{}, "outcome by order_number evidence fingerprint |"},
 	{&SummaryBody{}, "recipients accepted delivered deferred bounced unknown queued final complete_through |"},

@@ -6,44 +6,42 @@ import (
 	"strconv"
 )
 
-// SentBody is the body of mail.log.sent.<id>.<n>: the record of a call for a batch,
-// stored before the call is made, for the log-poller. It holds no
-// address.
-type SentBody struct {
-	Common
-	Batch int  `json:"batch"` // from 1
-	First int  `json:"first"` // index of its first recipient in the request, from 0
-	Count int  `json:"count"`
-	Begin Time `json:"begin"`
-	Until Time `json:"until"` // the call is over by then
-	// Secret holds the keys; left out when the batch is called again.
-	Secret *SecretKeys `json:"secret,omitempty"`
-}
-
-// SecretKeys are the keys of a call's sender and recipients that a RecipientSecret made.
+// SecretKeys are the keys of a call's sender and recipients, on the started event that announces it: they find the call's rows in the
+// sending log. They hold no address.
 type SecretKeys struct {
-	ID   string `json:"id"`   // of the RecipientSecret
+	ID   string `json:"id"`   // of the RecipientSecret that made them
 	Keys []byte `json:"keys"` // AppendKey of the sender's, 0 if none is named, and of each recipient, in order
 }
 
-// SetKeys sets the keys of a sender, "" if none is named, and recipients.
-func (b *SentBody) SetKeys(secret *RecipientSecret, from string, to []string) {
-	keys := AppendKey(make([]byte, 0, keySize*(1+len(to))), secret.KeyOf(from))
+// KeysOf are the keys of a sender, "" if none is named, and recipients.
+func (s *RecipientSecret) KeysOf(from string, to []string) *SecretKeys {
+	keys := AppendKey(make([]byte, 0, keySize*(1+len(to))), s.KeyOf(from))
 	for _, address := range to {
-		keys = AppendKey(keys, secret.KeyOf(address))
+		keys = AppendKey(keys, s.KeyOf(address))
 	}
-	b.Secret = &SecretKeys{ID: secret.ID(), Keys: keys}
+	return &SecretKeys{ID: s.ID(), Keys: keys}
 }
 
 // Parties returns the keys of the sender, 0 if none is named, and of the recipients.
-func (b *SentBody) Parties() (from Key, to []Key) {
-	if b.Secret == nil {
+func (k *SecretKeys) Parties() (from Key, to []Key) {
+	if k == nil {
 		return 0, nil
 	}
-	if keys := Keys(b.Secret.Keys); len(keys) > 0 {
+	if keys := Keys(k.Keys); len(keys) > 0 {
 		return keys[0], keys[1:]
 	}
 	return 0, nil
+}
+
+// SecretKeysIn returns the keys on an event; nil if it has none.
+func SecretKeysIn(s Subject, body []byte) *SecretKeys {
+	var e struct {
+		Secret *SecretKeys `json:"secret"`
+	}
+	if s.State != Started || s.Operation != Send && s.Operation != Batch || DecodeEvent(body, &e) != nil {
+		return nil
+	}
+	return e.Secret
 }
 
 // The values of by: where evidence comes from.
@@ -104,7 +102,7 @@ type DeliveryBody struct {
 	SMTP    SMTP            `json:"smtp"`
 	Match   Match           `json:"match"`
 	// Recipient goes into the header Errand-Recipient: <batch>.<recipient> where the
-	// entry is matched, both as in mail.log.sent.
+	// entry is matched, both as in the call's started event.
 	Recipient string `json:"-"`
 }
 

@@ -109,7 +109,7 @@ var documentedEvents = map[string]Body{
 	"mail.delivery.delivered": &DeliveryBody{}, "mail.delivery.deferred": &DeliveryBody{}, "mail.delivery.bounced": &DeliveryBody{},
 	"mail.delivery.unknown": &DeliveryBody{}, "mail.delivery.summary": &SummaryBody{}, "mandate.application": &TransactionBody{},
 	"mandate.deduction": &TransactionBody{}, "mandate.transactions.watermark": &Watermark{}, "mandate.callback.received": &CallbackBody{},
-	"mail.log.watermark": &Watermark{}, "mail.log.sent": &SentBody{},
+	"mail.log.watermark": &Watermark{},
 }
 
 func TestEveryFieldOfAnEventIsDocumented(t *testing.T) {

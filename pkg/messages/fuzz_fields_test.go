@@ -197,7 +197,7 @@ func FuzzEventBody(f *testing.F) {
 			func() Body { return &EnrollStarted{} }, func() Body { return &DeferredBody{} }, func() Body { return &SendStarted{} },
 			func() Body { return &BatchBody{} },
 			func() Body { return &FailedBody{} }, func() Body { return &SendOutcome{} }, func() Body { return &Watermark{} },
-			func() Body { return &SentBody{} }, func() Body { return &SendResolved{} }, func() Body { return &SummaryBody{} },
+			func() Body { return &SendResolved{} }, func() Body { return &SummaryBody{} },
 			func() Body { return &ReopenedBody{} }, func() Body { return &TransactionsPage{} },
 		} {
 			body := fresh()

@@ -76,13 +76,12 @@ func TestAKeyIsTheBeginningOfTheHMACOfItsAddress(t *testing.T) {
 		t.Errorf("%s and %s: no address has a key, or two addresses or secrets make the same", secret, other)
 	}
 	to := []string{"Ann@example.com", "x@bücher.example"}
-	var record, read SentBody
-	record.SetKeys(secret, "shop@example.com", to)
-	text, err := json.Marshal(record)
+	var read SendStarted
+	text, err := json.Marshal(SendStarted{Secret: secret.KeysOf("shop@example.com", to)})
 	if err != nil || DecodeEvent(text, &read) != nil {
 		t.Fatalf("%s, %v", text, err)
 	}
-	from, keys := read.Parties()
+	from, keys := read.Secret.Parties()
 	if read.Secret == nil || read.Secret.ID != secret.ID() || from != secret.KeyOf("shop@example.com") ||
 		!slices.Equal(keys, []Key{secret.KeyOf(to[0]), secret.KeyOf(to[1])}) {
 		t.Errorf("got %v and %v of %s", from, keys, text)

@@ -144,7 +144,6 @@ func TestASubjectIsParsed(t *testing.T) {
 		"mail.send.requested.lane.bulk":   {Operation: Send, State: Requested, Lane: "bulk"},
 		"mail.send.requested.bulk":        {},
 		"mail.batch.accepted.a.12":        {Operation: Batch, State: Accepted, ID: "a", Batch: 12},
-		"mail.log.sent.a.3":               {Operation: Log, State: Sent, ID: "a", Batch: 3},
 		"mail.log.watermark":              {Operation: Log, State: Marked},
 		"mandate.application.x.unmatched": {Operation: Application, State: "x", ID: Unmatched},
 		"":                                {},

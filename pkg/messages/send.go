@@ -213,6 +213,8 @@ type SendStarted struct {
 	BatchSize int `json:"batch_size"`
 	// Suppressed are the recipients of the one batch that are left out. Recipients counts them.
 	Suppressed []Suppressed `json:"suppressed,omitempty"`
+	// Secret holds the keys of the one batch's call; left out when a worker announces it again.
+	Secret *SecretKeys `json:"secret,omitempty"`
 }
 
 // Suppressed is a recipient that a batch leaves out because mail to it bounced before.

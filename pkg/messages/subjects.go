@@ -89,9 +89,8 @@ func BatchID(id string, n int) string { return id + "." + strconv.Itoa(n) }
 type State string
 
 // The states. Those of a delivery are Delivered, Deferred, Bounced and Unknown; its
-// request has Summary. Marked and Sent are events of the log, Sent for the
-// programs alone. Erased is what stays of a request, a batch or a
-// delivery whose data was erased.
+// request has Summary. Marked is of the log. Erased is what stays of a request, a
+// batch or a delivery whose data was erased.
 const (
 	Started   State = "started"
 	Deferred  State = "deferred"
@@ -110,7 +109,6 @@ const (
 	Bounced   State = "bounced"
 	Unknown   State = "unknown"
 	Marked    State = "watermark"
-	Sent      State = "sent"
 	Summary   State = "summary"
 	Erased    State = "erased"
 	Received  State = "received"

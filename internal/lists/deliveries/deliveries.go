@@ -32,7 +32,7 @@ import (
 
 // Store also stores what became of requests.
 type Store interface {
-	lists.Store // its Requests: the records of calls (mail.log.sent), then the events of requests
+	lists.Store
 	// Resolve stores mail.send.resolved over the event with a sequence. Another poller's before it is not an error.
 	Resolve(ctx context.Context, e messages.Event, over uint64) error
 }

@@ -23,9 +23,8 @@ func TestAllSummariesAreDueAfterOneSweep(t *testing.T) {
 		began := time.Now()
 		for i := range n {
 			id, to := fmt.Sprint("r", i), fmt.Sprintf("p%d@example.test", i)
-			s.consumer.put(messages.Log, messages.Sent, id+".1", &messages.SentBody{Common: messages.Common{RequestID: id, At: now()}, Batch: 1,
-				Count: 1,
-				Begin: now(), Until: now(), Secret: keysOf("", to)})
+			s.consumer.put(messages.Send, messages.Started, id, &messages.SendStarted{Common: messages.Common{RequestID: id, At: now()},
+				Deadline: now(), Recipients: 1, Batches: 1, Secret: keysOf("", to)})
 			s.ends(id, messages.Accepted, 1, 1, 1)
 			s.row(to, 0, messages.Delivered)
 		}
@@ -115,10 +114,8 @@ func TestMemoryIsWhatIsSaid(t *testing.T) {
 			for n := range c.recipients {
 				keys = messages.AppendKey(keys, messages.Key(uint64(i*c.recipients+n+1)*0x9e3779b97f4a7c15))
 			}
-			l.take(record(messages.Log, messages.Sent, id+".1", &messages.SentBody{Common: common, Batch: 1, Count: c.recipients, Begin: at,
-				Until: at, Secret: &messages.SecretKeys{ID: oldSecret.ID(), Keys: keys}}))
 			l.take(record(messages.Send, messages.Started, id, &messages.SendStarted{Common: common, Batches: 1, Recipients: c.recipients,
-				Fingerprint: vector + vector}))
+				Deadline: at, Fingerprint: vector + vector, Secret: &messages.SecretKeys{ID: oldSecret.ID(), Keys: keys}}))
 			l.take(record(messages.Send, messages.Accepted, id, &messages.SendOutcome{Common: common, Batches: 1, Recipients: c.recipients,
 				Accepted: c.recipients, Fingerprint: vector + vector}))
 			l.note(learnedEvent(id, "1.0", messages.Delivered))

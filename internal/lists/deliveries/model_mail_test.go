@@ -28,7 +28,6 @@ type sendingBatch struct {
 	reason        messages.Reason
 	unknown       bool // a call of unknown fate was made, and nothing is known of it
 	until         time.Time
-	attempt       int
 	recorded      bool // its recipients, by this worker
 }
 
@@ -53,7 +52,9 @@ func (r *sending) upTo(d time.Duration) time.Duration {
 // run takes the request to its end, and sometimes a person has it run again.
 func (r *sending) run() {
 	for {
-		r.started(time.Now())
+		if len(r.batches) > 1 {
+			r.started(time.Now(), nil)
+		}
 		wait := 10 * time.Second
 		for {
 			waiting := false
@@ -129,9 +130,10 @@ func (r *sending) recipients() (n int) {
 	return n
 }
 
-func (r *sending) started(at time.Time) {
+func (r *sending) started(at time.Time, keys *messages.SecretKeys) {
 	r.put(messages.Send, messages.Started, r.id, &messages.SendStarted{Common: r.common(), Deadline: messages.Time{Time: at.Add(callTakes)},
-		Fingerprint: "f", Recipients: r.recipients(), Batches: len(r.batches), BatchSize: 1000})
+		Fingerprint: "f", Recipients: r.recipients(), Batches: len(r.batches), BatchSize: 1000,
+		Secret: keys})
 }
 
 // visit takes a batch as far as it comes.
@@ -144,23 +146,24 @@ func (r *sending) visit(b *sendingBatch) {
 // call makes a call for a batch; done: there is nothing more to do for now.
 func (r *sending) call(b *sendingBatch) (done bool) {
 	begin := time.Now()
-	b.attempt++
 	c := &realCall{from: r.from, to: b.to, first: b.first, begin: begin, until: begin.Add(callTakes)}
 	b.until = c.until
+	var keys *messages.SecretKeys
+	if !b.recorded {
+		keys, b.recorded = oldSecret.KeysOf(r.from, b.to), true
+	}
 	if len(r.batches) == 1 {
-		r.started(begin)
+		r.started(begin, keys)
 	} else {
 		r.put(messages.Batch, messages.Started, messages.BatchID(r.id, b.number),
-			&messages.BatchBody{Common: r.common(), Batch: b.number, First: b.first, Count: len(b.to), Deadline: &messages.Time{Time: c.until}})
+			&messages.BatchBody{Common: r.common(), Batch: b.number, First: b.first, Count: len(b.to), Deadline: &messages.Time{Time: c.until},
+				Secret: keys})
 	}
 	r.made(r.id, b.number, c)
-	if r.chance(40) { // the worker dies before it leaves a record
+	if r.chance(40) { // the worker dies before it calls
 		return r.diedDuring(b, c)
 	}
-	time.Sleep(r.upTo(20 * time.Millisecond))
-	r.record(b, c)
-	b.recorded = true
-	time.Sleep(r.upTo(5 * time.Millisecond))
+	time.Sleep(r.upTo(25 * time.Millisecond))
 	took := r.upTo(2 * time.Second)
 	if r.chance(4) {
 		took = r.upTo(30 * time.Second)
@@ -237,18 +240,6 @@ func (r *sending) reach(b *sendingBatch, c *realCall, at time.Time) {
 	c.reached = at
 	r.streams.mu.Unlock()
 	r.service.accept(at, c, r.id, b.number)
-}
-
-// record leaves the record of a call.
-func (r *sending) record(b *sendingBatch, c *realCall) {
-	common := r.common()
-	common.Attempt = b.attempt
-	body := &messages.SentBody{Common: common, Batch: b.number, First: b.first, Count: len(b.to),
-		Begin: messages.Time{Time: c.begin}, Until: messages.Time{Time: c.until}}
-	if !b.recorded {
-		body.SetKeys(oldSecret, r.from, b.to)
-	}
-	r.put(messages.Log, messages.Sent, messages.BatchID(r.id, b.number), body)
 }
 
 func (r *sending) deferred(b *sendingBatch, reason messages.Reason, after bool) {

@@ -27,7 +27,7 @@ type poller struct {
 
 // poller stores as many events before it is killed; a negative number: all.
 func (s *streams) poller(left int, kill func(), acks time.Duration) *poller {
-	return &poller{Poller: sinktest.Poller{Stream: &s.deliveries, Sources: []*sinktest.Stream{&s.deliveries, &s.events}, Mu: &s.mu,
+	return &poller{Poller: sinktest.Poller{Stream: &s.deliveries, Sources: []*sinktest.Stream{&s.events}, Mu: &s.mu,
 		Left: left, Kill: kill, Acks: acks, Stored: s.check}, streams: s}
 }
 
@@ -46,9 +46,5 @@ func (p *poller) Resolve(_ context.Context, e messages.Event, over uint64) error
 
 // put stores an event of the mail consumer about a request.
 func (s *streams) put(e messages.Event, request string) {
-	if e.Operation == messages.Log {
-		s.deliveries.Put(e)
-	} else {
-		s.last[request] = s.events.Put(e)
-	}
+	s.last[request] = s.events.Put(e)
 }

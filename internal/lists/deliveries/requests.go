@@ -47,7 +47,10 @@ func (l *Log) Held() int { return int(l.held.Load()) }
 // fact is what is read of an event of the mail consumer: what it does not have is zero.
 type fact struct {
 	messages.SendOutcome
+	First    int                   `json:"first"` // recipient of a batch
 	Count    int                   `json:"count"` // recipients of a batch
+	Deadline messages.Time         `json:"deadline"`
+	Secret   *messages.SecretKeys  `json:"secret"`
 	Evidence messages.SendEvidence `json:"evidence"`
 }
 
@@ -57,8 +60,6 @@ func (l *Log) take(record history.Entry) {
 	op, state, id := subject.Operation, subject.State, subject.ID
 	switch isBatch := subject.Batch > 0; {
 	case !messages.IsID(id):
-	case op == messages.Log && state == messages.Sent && isBatch:
-		l.sent(id, subject.Batch, record.Body)
 	case op == messages.Send && state == messages.Erased:
 		l.erase(id)
 	case op == messages.Send, op == messages.Batch && isBatch && state != messages.Erased:
@@ -66,7 +67,10 @@ func (l *Log) take(record history.Entry) {
 		if messages.DecodeEvent(record.Body, &f) != nil {
 			return
 		}
-		if op == messages.Send && state == messages.Started {
+		if state == messages.Started {
+			if l.unreadable = l.check(id, f.Secret); l.unreadable != nil {
+				return
+			}
 			l.calls.request(id, f.At.Time)
 		}
 		g, n, ok := l.calls.find(id)
@@ -83,28 +87,29 @@ func (l *Log) take(record history.Entry) {
 	}
 }
 
-// sent records a call.
-func (l *Log) sent(id string, number int, body []byte) {
-	var b messages.SentBody
-	if messages.DecodeEvent(body, &b) != nil {
-		return
+// check looks at the secret of a call's keys, if it has any.
+func (l *Log) check(request string, of *messages.SecretKeys) error {
+	isKnown := func(known *messages.RecipientSecret) bool { return known.ID() == of.ID }
+	if of == nil || slices.Contains(l.LostSecrets, of.ID) || slices.ContainsFunc(l.Secrets, isKnown) {
+		return nil
 	}
-	isKnown := func(known *messages.RecipientSecret) bool { return known.ID() == b.Secret.ID }
-	if b.Secret != nil && !slices.Contains(l.LostSecrets, b.Secret.ID) && !slices.ContainsFunc(l.Secrets, isKnown) {
-		l.unreadable = fmt.Errorf("deliveries: the record of request %s has keys of the secret %s, which is not the one of log-poller: "+
-			"give it the mail-consumer's RECIPIENT_KEY, or none as there, and start it again", id, b.Secret.ID)
-		return
-	}
-	from, to := b.Parties()
-	c := call{request: id, batch: number, first: b.First, from: from, begin: b.Begin.Time, end: b.Until.Time}
-	if b.Secret != nil {
-		c.secret = uint32(maphash.String(seed, b.Secret.ID))
+	return fmt.Errorf("deliveries: a call of request %s has keys of the secret %s, which is not the one of log-poller: "+
+		"give it the mail-consumer's RECIPIENT_KEY, or none as there, and start it again", request, of.ID)
+}
+
+// called records a call that was announced.
+func (l *Log) called(id string, number int, f fact) {
+	from, to := f.Secret.Parties()
+	c := call{request: id, batch: number, first: f.First, from: from, begin: f.At.Time, end: f.Deadline.Time}
+	if f.Secret != nil {
+		c.secret = uint32(maphash.String(seed, f.Secret.ID))
 	}
 	l.calls.add(c, to)
 }
 
 func (l *Log) ofBatch(r *request, batch messages.Subject, f fact) {
 	if batch.State == messages.Started {
+		l.called(batch.ID, batch.Batch, f)
 		return
 	}
 	if r.ended == running {
@@ -118,7 +123,9 @@ func (l *Log) ofRequest(r *request, id string, state messages.State, f fact, seq
 	switch {
 	case state == messages.Started:
 		r.opened, r.at, r.ended, r.recipients, r.single = at, at, running, int32(f.Recipients), f.Batches == 1
-		delete(l.open, id)
+		if delete(l.open, id); r.single {
+			l.called(id, 1, f)
+		}
 	case state == messages.Deferred && r.single:
 		f.Count = int(r.recipients)
 		l.callEnded(r, id, 1, state, f)

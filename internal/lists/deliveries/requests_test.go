@@ -175,14 +175,13 @@ func TestTheOutcomeOfACallDecidesWhichRowsMatchIt(t *testing.T) {
 
 // A match names the recipient by the place in the whole request, and a row does not match
 // a call with another sender. Events whose subject names no batch are ignored.
-func TestARecordNamesTheSenderAndTheRecipients(t *testing.T) {
+func TestACallNamesTheSenderAndTheRecipients(t *testing.T) {
 	inScenario(t, func(s *scenario) {
 		s.started("r", 4, 2)
 		began := time.Now()
 		for number, batch := range map[string]int{"r.2": 2, "r.0": 1, "r.x": 1} {
-			s.consumer.put(messages.Log, messages.Sent, number, &messages.SentBody{Common: messages.Common{RequestID: "r", At: now()},
-				Batch: batch, First: 2, Count: 2,
-				Begin: now(), Until: messages.Time{Time: time.Now().Add(time.Minute)},
+			s.consumer.put(messages.Batch, messages.Started, number, &messages.BatchBody{Common: messages.Common{RequestID: "r", At: now()},
+				Batch: batch, First: 2, Count: 2, Deadline: &messages.Time{Time: time.Now().Add(time.Minute)},
 				Secret: keysOf("s@example.test", "x@example.test", "Y <y@Example.test>")})
 		}
 		for _, number := range []string{"r", "r.0", "r.x"} {

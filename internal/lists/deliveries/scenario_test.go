@@ -18,7 +18,6 @@ import (
 
 // mailConsumer holds the events of the mail consumer about its requests and calls.
 type mailConsumer struct {
-	sent      []history.Entry
 	outcomes  []history.Entry
 	resolved  []*messages.SendResolved
 	resolving int // sequence of the event that was resolved last
@@ -30,22 +29,18 @@ func (o *mailConsumer) put(op messages.Operation, state messages.State, id strin
 	if err != nil {
 		panic(err)
 	}
-	list := &o.outcomes
-	if op == messages.Log {
-		list = &o.sent
-	}
-	*list = append(*list, history.Entry{Subject: e.Subject(), Sequence: uint64(len(*list) + 1), At: time.Now(), Body: data})
+	o.outcomes = append(o.outcomes, history.Entry{Subject: e.Subject(), Sequence: uint64(len(o.outcomes) + 1), At: time.Now(), Body: data})
 }
 
 // mailConsumerReader is how far one poller has read them.
 type mailConsumerReader struct {
 	*mailConsumer
-	callsRead, eventsRead int
+	eventsRead int
 }
 
 func (r *mailConsumerReader) Requests(_ context.Context, since time.Time, take func(history.Entry) error) error {
-	unread := slices.Concat(r.sent[r.callsRead:], r.outcomes[r.eventsRead:])
-	r.callsRead, r.eventsRead = len(r.sent), len(r.outcomes)
+	unread := r.outcomes[r.eventsRead:]
+	r.eventsRead = len(r.outcomes)
 	for _, e := range unread {
 		if !e.At.Before(since) {
 			if err := take(e); err != nil {
@@ -160,7 +155,8 @@ type scenario struct {
 	interval time.Duration
 	began    time.Time
 	log      *Log
-	secret   *messages.RecipientSecret // of the mail consumer's records
+	secret   *messages.RecipientSecret // of the mail consumer's keys
+	only     map[string]int            // recipients of the requests of one batch
 	known    map[sweep.ID]bool         // what the poller has published or learned; nil: it must learn
 	kept     time.Time                 // since when all events are kept; zero: all are
 }
@@ -168,7 +164,7 @@ type scenario struct {
 func inScenario(t *testing.T, f func(s *scenario)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		s := &scenario{T: t, consumer: &mailConsumer{}, interval: 5 * time.Second, began: time.Now()}
+		s := &scenario{T: t, consumer: &mailConsumer{}, only: map[string]int{}, interval: 5 * time.Second, began: time.Now()}
 		s.config, s.secret = Config{Published: func(messages.State, messages.Confidence) {}, ReportAfter: 72 * time.Hour,
 			Secrets: []*messages.RecipientSecret{oldSecret}}, oldSecret
 		time.Sleep(time.Hour) // the poller watches before anything is sent
@@ -227,12 +223,8 @@ func (s *scenario) run(d time.Duration) {
 
 func now() messages.Time { return messages.Time{Time: time.Now()} }
 
-// keysOf returns recipients in the format of the record of a call.
-func keysOf(from string, to ...string) *messages.SecretKeys {
-	var b messages.SentBody
-	b.SetKeys(oldSecret, from, to)
-	return b.Secret
-}
+// keysOf returns the keys of a call's parties.
+func keysOf(from string, to ...string) *messages.SecretKeys { return oldSecret.KeysOf(from, to) }
 
 // calls begins a call for a batch; it takes a second.
 func (s *scenario) calls(id string, number, first int, to ...string) {
@@ -242,14 +234,23 @@ func (s *scenario) calls(id string, number, first int, to ...string) {
 
 func (s *scenario) callsFrom(from, id string, number, first int, to ...string) {
 	s.Helper()
-	b := &messages.SentBody{Common: messages.Common{RequestID: id, At: now()},
-		Batch: number, First: first, Count: len(to), Begin: now(), Until: messages.Time{Time: time.Now().Add(35 * time.Second)}}
-	b.SetKeys(s.secret, from, to)
-	s.consumer.put(messages.Log, messages.Sent, messages.BatchID(id, number), b)
+	deadline, keys := messages.Time{Time: time.Now().Add(35 * time.Second)}, s.secret.KeysOf(from, to)
+	if recipients, only := s.only[id]; only {
+		s.consumer.put(messages.Send, messages.Started, id, &messages.SendStarted{Common: messages.Common{RequestID: id, At: now()},
+			Fingerprint: "fingerprint of " + id, Recipients: recipients, Batches: 1, Deadline: deadline, Secret: keys})
+	} else {
+		s.consumer.put(messages.Batch, messages.Started, messages.BatchID(id, number), &messages.BatchBody{
+			Common: messages.Common{RequestID: id, At: now()}, Batch: number, First: first, Count: len(to), Deadline: &deadline, Secret: keys})
+	}
 	time.Sleep(time.Second)
 }
 
+// started begins a request. One of a single batch is begun by its call.
 func (s *scenario) started(id string, recipients, batches int) {
+	if batches == 1 {
+		s.only[id] = recipients
+		return
+	}
 	s.consumer.put(messages.Send, messages.Started, id, &messages.SendStarted{Common: messages.Common{RequestID: id, At: now()},
 		Fingerprint: "fingerprint of " + id, Recipients: recipients, Batches: batches})
 }

@@ -41,8 +41,7 @@ type List struct {
 
 // The lists.
 var (
-	SendingLog = List{messages.Log, []string{messages.Delivery.Subject("*", "*")}, []bus.Replay{
-		{Operation: messages.Log, Filters: []string{messages.Log.Subject(messages.Sent, ">")}}, {Operation: messages.Send}}}
+	SendingLog      = List{messages.Log, []string{messages.Delivery.Subject("*", "*")}, []bus.Replay{{Operation: messages.Send}}}
 	TransactionList = List{messages.Transactions, []string{messages.Application.Subject("*", "*"), messages.Deduction.Subject("*", "*")},
 		[]bus.Replay{{Operation: messages.Enroll, Filters: []string{messages.Enroll.Subject(messages.Started, "*"),
 			messages.Enroll.Subject(messages.Failed, "*"), messages.Enroll.Subject(messages.Resolved, "*")}}}}

@@ -41,13 +41,13 @@ func TestFindEraseShowAndTheIndexAgree(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sent := messages.SentBody{Batch: 1, Count: 1}
-	sent.SetKeys(secret, "shop@example.com", []string{`"Ann" <Ann@example.com>`})
-	body, err := messages.Event{Operation: messages.Log, State: messages.Sent, ID: messages.BatchID("news", 1), Body: &sent}.Encode()
+	keys := secret.KeysOf("shop@example.com", []string{`"Ann" <Ann@example.com>`})
+	started := &messages.SendStarted{Secret: keys}
+	body, err := messages.Event{Operation: messages.Send, State: messages.Started, ID: "news", Body: started}.Encode()
 	if err != nil {
 		t.Fatal(err)
 	}
-	store(t, p, "mail.log.sent.news.1", string(body))
+	store(t, p, "mail.send.started.news", string(body))
 	store(t, p, "mail.send.accepted.news", `{"recipients":1,"accepted":1}`)
 	store(t, p, "mail.send.accepted.other", `{"recipients":1,"accepted":1}`)
 	store(t, p, "mail.delivery.delivered.other", `{"entry":{"from":"shop@example.com","to":"joann@example.com"}}`)

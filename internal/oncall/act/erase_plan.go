@@ -24,7 +24,6 @@ type Erasure struct {
 	As          string             `json:"as,omitempty"` // what it names the person as
 	State       messages.State     `json:"state"`        // "" when its history is gone
 	Events      int                `json:"events"`       // of it and of its batches
-	Calls       int                `json:"calls"`        // records of calls
 	Rows        int                `json:"rows"`         // of the sending log
 	DeadLetters int                `json:"dead_letters"`
 	// Recipients of a message, of one that never began those in its dead letter; where they are more than one it is of
@@ -71,7 +70,7 @@ func ErasureOf(ctx context.Context, r inspect.Reader, op messages.Operation, id 
 	}
 	if op == messages.Send {
 		filters[bus.MailEvents] = append(filters[bus.MailEvents], messages.Batch.Filter(id+".*"))
-		filters[bus.MailDeliveries] = []string{messages.Delivery.Filter(id), messages.Log.Filter(id + ".*")}
+		filters[bus.MailDeliveries] = []string{messages.Delivery.Filter(id)}
 	}
 	for stream, list := range filters {
 		for _, filter := range list {
@@ -91,7 +90,7 @@ func ErasureOf(ctx context.Context, r inspect.Reader, op messages.Operation, id 
 	if err != nil {
 		return e, err
 	}
-	if !there && e.Events+e.Calls+e.Rows == 0 { // callbacks of a mandate come for years, rows of a message for days
+	if !there && e.Events+e.Rows == 0 { // callbacks of a mandate come for years, rows of a message for days
 		return e, fmt.Errorf("%w: no event of %s %s is kept; one that waits is cancelled first", ErrNothingDone, op, id)
 	}
 	if op == messages.Send {
@@ -136,8 +135,6 @@ func (e *Erasure) count(ctx context.Context, js jetstream.JetStream, stream, fil
 		}
 		e.subjects[stream] = append(e.subjects[stream], subject)
 		switch about.Operation {
-		case messages.Log:
-			e.Calls += int(n)
 		case messages.Delivery:
 			e.Rows += int(n)
 		default:
@@ -228,6 +225,6 @@ func recipientsIn(body []byte) int {
 
 // Says is what is removed, in words.
 func (e Erasure) Says() string {
-	return fmt.Sprintf("%s; remove %d events, %d records of calls, %d rows of the sending log, %d dead letters",
-		cmp.Or(string(e.State), "its history is gone"), e.Events, e.Calls, e.Rows, e.DeadLetters)
+	return fmt.Sprintf("%s; remove %d events, %d rows of the sending log, %d dead letters",
+		cmp.Or(string(e.State), "its history is gone"), e.Events, e.Rows, e.DeadLetters)
 }

@@ -70,9 +70,8 @@ func TestWhatIsErasedIsForgotten(t *testing.T) {
 	in.store("mandate.enroll.failed.a", body{"order_number": "DD1", "reason": "refused",
 		"evidence": []body{{"payer_email": "ann@example.com"}}})
 	in.store("dead.mandate.enroll.requested", body{"order_number": "DD1"}, bus.HeaderRequestID, "a")
-	sent := messages.SentBody{Batch: 1, Count: 1}
-	sent.SetKeys(in.secret, "us@example.com", []string{"ann@example.com"})
-	in.store("mail.log.sent.m.1", &sent)
+	started := messages.SendStarted{Secret: in.secret.KeysOf("us@example.com", []string{"ann@example.com"})}
+	in.store("mail.send.started.m", &started)
 	in.store("mail.send.accepted.m", body{})
 	in.store("mail.delivery.delivered.m", row, "ce-id", "row 1")
 	in.store("mail.delivery.delivered.unmatched", row, "ce-id", "row 2")
@@ -100,7 +99,7 @@ func TestWhatIsErasedIsForgotten(t *testing.T) {
 	}
 	check(x, 1)
 	// What was removed from the streams after that may have been read before, and come late.
-	in.store("mail.log.sent.m.1", &sent)
+	in.store("mail.batch.started.m.1", &messages.BatchBody{Secret: started.Secret})
 	in.store("mail.delivery.delivered.m", row, "ce-id", "row 1")
 	in.store("dead.mandate.enroll.requested", body{"order_number": "DD1"}, bus.HeaderRequestID, "a")
 	in.current(x)

@@ -83,8 +83,6 @@ func (x *Index) gather(page []bus.Message) *batch {
 		k := key{id, op}
 		switch {
 		case id == "" || numberOf(op) == 0:
-		case s.Operation == messages.Log:
-			x.sent(b, s, m)
 		case s.Operation == messages.Delivery:
 			x.delivery(b, s, m)
 		case id == messages.Unmatched:
@@ -94,6 +92,7 @@ func (x *Index) gather(page []bus.Message) *batch {
 			} else if s.Operation == op {
 				b.event(k, s.State, m)
 			}
+			x.called(b, s, m)
 			messages.EachName(s.Operation, m.Data, func(n messages.Name) bool {
 				b.name(x.hash.name(n), n.As, b.of(k, m))
 				return true
@@ -145,16 +144,17 @@ func (b *batch) name(hash int64, as messages.NamedAs, of *news) {
 	b.names = append(b.names, name{hash, slices.Index(whats, as), of})
 }
 
-func (x *Index) sent(b *batch, s messages.Subject, m *bus.Message) {
-	var body messages.SentBody
-	if s.State != messages.Sent || messages.DecodeEvent(m.Data, &body) != nil || body.Secret == nil {
+// called reads to whom a call was.
+func (x *Index) called(b *batch, s messages.Subject, m *bus.Message) {
+	keys := messages.SecretKeysIn(s, m.Data)
+	if keys == nil {
 		return
 	}
-	b.secrets[body.Secret.ID] = struct{}{}
+	b.secrets[keys.ID] = struct{}{}
 	r := b.of(key{s.ID, messages.Send}, m)
-	_, to := body.Parties()
+	_, to := keys.Parties()
 	for _, k := range to {
-		b.name(x.hash.recipient(body.Secret.ID, k), messages.NamedRecipient, r)
+		b.name(x.hash.recipient(keys.ID, k), messages.NamedRecipient, r)
 	}
 }
 

@@ -160,9 +160,8 @@ func TestRequestsAreFoundByWhatTheyName(t *testing.T) {
 	}
 	for id, secret := range map[string]*messages.RecipientSecret{"keyed": in.secret, "plain": kept,
 		"other": messages.NewRecipientSecret("another secret")} {
-		sent := messages.SentBody{Batch: 1, Count: 2}
-		sent.SetKeys(secret, "us@example.com", []string{"Carol <Carol@example.com>", "dave@example.com"})
-		in.store("mail.log.sent."+id+".1", &sent)
+		in.store("mail.send.started."+id,
+			&messages.SendStarted{Secret: secret.KeysOf("us@example.com", []string{"Carol <Carol@example.com>", "dave@example.com"})})
 		in.store("mail.send.accepted."+id, body{})
 	}
 	row := func(to string, code int) body { return body{"entry": body{"to": to}, "smtp": body{"code": code}} }

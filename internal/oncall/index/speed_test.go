@@ -157,16 +157,13 @@ func (in installation) many(n int) (stored int) {
 	}
 	for i := range n * 2 / 5 {
 		id := fmt.Sprint("m", i)
-		store("mail.send.started."+id,
-			fmt.Sprintf(common+`"deadline":"2026-01-01T00:00:35.000Z","fingerprint":%q,"recipients":1,"batches":1,"batch_size":1000}`, id,
-				fingerprint))
-		sent := messages.SentBody{Common: messages.Common{RequestID: id}, Batch: 1, Count: 1}
-		sent.SetKeys(in.secret, "us@example.com", []string{fmt.Sprintf("to%d@example.com", i)})
-		body, err := messages.Event{Operation: messages.Log, State: messages.Sent, ID: messages.BatchID(id, 1), Body: &sent}.Encode()
+		body, err := messages.Event{Operation: messages.Send, State: messages.Started, ID: id, Body: &messages.SendStarted{
+			Fingerprint: fingerprint, Recipients: 1, Batches: 1, BatchSize: 1000,
+			Secret: in.secret.KeysOf("us@example.com", []string{fmt.Sprintf("to%d@example.com", i)})}}.Encode()
 		if err != nil {
 			in.t.Fatal(err)
 		}
-		store("mail.log.sent."+id+".1", string(body))
+		store("mail.send.started."+id, string(body))
 		store("mail.send.accepted."+id,
 			fmt.Sprintf(common+`"recipients":1,"accepted":1,"batches":1,"duplicates":0,"invalid_count":0,"invalid":[],"fingerprint":%q}`, id,
 				fingerprint))

@@ -18,7 +18,7 @@ type LogEvidence struct {
 	Batches []LogBatch     `json:"batches"`
 	Through *messages.Time `json:"complete_through,omitempty"` // as far as the log is published: its newest row; nil if none was read
 	Read    *messages.Time `json:"read_through,omitempty"`     // when the log was last read; nil if no poller ever ran
-	Called  *messages.Time `json:"called,omitempty"`           // when the last call for them began; nil if no record is kept
+	Called  *messages.Time `json:"called,omitempty"`           // when the last call for them began; nil if no event says it
 	More    bool           `json:"more,omitempty"`             // there are more rows than were read
 }
 
@@ -70,13 +70,17 @@ func (r Reader) LogEvidence(ctx context.Context, id string, unknown []messages.U
 		if i >= maxBatchesLooked {
 			continue
 		}
-		m, there, err := bus.Last(ctx, r.Conn, bus.MailDeliveries, messages.Log.Subject(messages.Sent, messages.BatchID(id, b.Batch)))
-		var sent messages.SentBody
+		called := messages.Batch.Subject(messages.Started, messages.BatchID(id, b.Batch))
+		m, there, err := bus.Last(ctx, r.Conn, bus.MailEvents, called)
+		if err == nil && !there { // it is the message's only batch
+			m, there, err = bus.Last(ctx, r.Conn, bus.MailEvents, messages.Send.Subject(messages.Started, id))
+		}
+		var started messages.Common
 		if err != nil {
 			return nil, err
 		}
-		if there && messages.DecodeEvent(m.Data, &sent) == nil && (e.Called == nil || sent.Begin.After(e.Called.Time)) {
-			e.Called = &sent.Begin
+		if there && messages.DecodeEvent(m.Data, &started) == nil && (e.Called == nil || started.At.After(e.Called.Time)) {
+			e.Called = &started.At
 		}
 	}
 	seen, n := map[string]bool{}, 0

@@ -169,9 +169,8 @@ func (s *search) add(op messages.Operation, id, as string) *Found {
 
 func (s *search) visit(ctx context.Context, m bus.Message) bool {
 	subject := messages.ParseSubject(m.Subject)
-	if subject.Operation == messages.Log {
-		s.sent(ctx, subject, m.Data)
-		return true
+	if keys := messages.SecretKeysIn(subject, m.Data); keys != nil {
+		s.called(ctx, subject, keys)
 	}
 	var as []messages.NamedAs
 	messages.EachName(subject.Operation, m.Data, func(n messages.Name) bool {
@@ -221,29 +220,28 @@ func (f *Found) named(subject messages.Subject, m bus.Message, as []messages.Nam
 	}
 }
 
-// sent looks for an address in the record of a call.
-func (s *search) sent(ctx context.Context, subject messages.Subject, data []byte) {
-	var sent messages.SentBody
-	if subject.State != messages.Sent || !strings.Contains(s.text, "@") || messages.DecodeEvent(data, &sent) != nil || sent.Secret == nil {
+// called looks for an address in the keys of a call.
+func (s *search) called(ctx context.Context, subject messages.Subject, keys *messages.SecretKeys) {
+	if !strings.Contains(s.text, "@") {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	want, asked := s.keys[sent.Secret.ID]
+	want, asked := s.keys[keys.ID]
 	if !asked {
-		if secret := s.secrets.Of(ctx, sent.Secret.ID); secret != nil {
+		if secret := s.secrets.Of(ctx, keys.ID); secret != nil {
 			want = secret.KeyOf(s.text)
 		}
-		s.keys[sent.Secret.ID] = want
+		s.keys[keys.ID] = want
 	}
 	if want == 0 {
 		if s.found.Unread == nil {
 			s.found.Unread = map[string]int{}
 		}
-		s.found.Unread[sent.Secret.ID]++
+		s.found.Unread[keys.ID]++
 		return
 	}
-	if _, to := sent.Parties(); slices.Contains(to, want) {
+	if _, to := keys.Parties(); slices.Contains(to, want) {
 		s.add(messages.Send, subject.ID, string(messages.NamedRecipient)).Messages++
 	}
 }

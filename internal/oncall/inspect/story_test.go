@@ -61,7 +61,7 @@ func TestTheStoryOfAnUncertainMessageSaysWhatTheLogShows(t *testing.T) {
 	t.Parallel()
 	in := provisioned(t)
 	called := time.Date(2026, 11, 23, 10, 43, 0, 0, time.UTC)
-	in.store("mail.log.sent.m.2", body{"batch": 2, "count": 1000, "begin": called, "until": called.Add(time.Minute)})
+	in.store("mail.batch.started.m.2", body{"batch": 2, "count": 1000, "at": called})
 	in.store("mail.send.uncertain.m", body{"reason": "no_answer", "recipients": 2000, "batches": 2, "unsettled_count": 1,
 		"unsettled": []body{{"batch": 2, "first": 1000, "count": 1000, "state": "uncertain"}}})
 	says := func(want string) {
@@ -81,7 +81,7 @@ func TestTheStoryOfAnUncertainMessageSaysWhatTheLogShows(t *testing.T) {
 	if err := bus.AnswerStatus(in.Conn, bus.LogPoller, func() bus.ProgramStatus { return bus.ProgramStatus{ReadThrough: &read} }); err != nil {
 		t.Fatal(err)
 	}
-	in.store("mail.log.sent.m.2", body{"batch": 2, "count": 1000, "begin": called, "until": called.Add(time.Minute)})
+	in.store("mail.batch.started.m.2", body{"batch": 2, "count": 1000, "at": called})
 	last := "; last read " + read.UTC().Format("2 Jan 15:04 MST")
 	says("; of 1,000 recipients of batch 2 the log shows 0" + last + ", 77s after the call" + newest)
 	for _, place := range []string{"1.0", "2.1000", "2.1001?", "2.1000", ""} {
@@ -158,9 +158,8 @@ func TestRequestsAreFoundByOrderNumberAndAddress(t *testing.T) {
 		t.Fatal(err)
 	}
 	for id, with := range map[string]*messages.RecipientSecret{"plain": kept, "keyed": secret} {
-		sent := messages.SentBody{Common: messages.Common{RequestID: id}, Batch: 2, Count: 2}
-		sent.SetKeys(with, "shop@example.com", []string{"bob@example.com", "Ann@EXAMPLE.com"})
-		in.store("mail.log.sent."+id+".2", sent)
+		in.store("mail.batch.started."+id+".2",
+			&messages.BatchBody{Batch: 2, Secret: with.KeysOf("shop@example.com", []string{"bob@example.com", "Ann@EXAMPLE.com"})})
 		in.store("mail.send.accepted."+id, body{})
 	}
 	to := func(address string, candidates ...string) body {

@@ -1,6 +1,6 @@
 // Package attempt alone makes calls that change something upstream. With the history, it repeats no call of unknown fate.
 //
-//	started stored ─► record left (mail) ─► call ─┬─ answered well ─► Done
+//	started stored ─► call ─┬─ answered well ─► Done
 //	  ▲    its deadline outlasts the call         ├─ refused ───────► Refused, or Uncertain behind an unknown one
 //	  │                                           ├─ busy ──────────► wait, again ──► RetryLater
 //	  └───────────────────────────────────────────┼─ held ──────────► RetryLater
@@ -133,8 +133,6 @@ type Call[T any] struct {
 	Over *Lease
 	// Stale, if set, reports whether what the last started event says no longer holds.
 	Stale func(now time.Time) bool
-	// Record, if set, stores what finds the call in the sending log. It is called when started is stored.
-	Record func(ctx context.Context, begin, until time.Time) error
 	// OnUnknown says what to do about a call of unknown fate: Done to make it again, or Uncertain. It is asked after such
 	// a call (fresh) and right before every later one. An error means that it could not be found out now; a
 	// *history.RetryLaterError says when it can.
@@ -286,9 +284,6 @@ func (r *run[T]) prepare(ctx context.Context) (ended bool, err error) {
 		if err := r.announce(ctx); err != nil {
 			return false, err
 		}
-		if r.result.Verdict != "" { // the record was not stored
-			return true, nil
-		}
 	}
 }
 
@@ -387,24 +382,8 @@ func (l Deadline) earlier(o Deadline) Deadline {
 	return l
 }
 
-// announce stores started with a new deadline, and the record of the call that follows.
+// announce stores started with a new deadline.
 func (r *run[T]) announce(ctx context.Context) error {
 	r.result.AfterUnknown = r.result.AfterUnknown || r.unknown != ""
-	if err := r.lease.renew(ctx, r.result.AfterUnknown); err != nil {
-		return err
-	}
-	until, begin := r.lease.until, time.Now()
-	if r.Record == nil || until.passed(begin) { // if it has passed, another worker may have it: announcing it again will show
-		return nil
-	}
-	patient, end := r.patient(ctx)
-	err := r.Record(patient, begin, until.wall)
-	end()
-	if err != nil {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		r.later(r.busy("the record of the call could not be stored", err), r.nextWait())
-	}
-	return nil
+	return r.lease.renew(ctx, r.result.AfterUnknown)
 }

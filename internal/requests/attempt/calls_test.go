@@ -302,74 +302,23 @@ func TestWhatCanNeverBeDoneIsRefusedWithoutACall(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeRecordedIsNotCalled(t *testing.T) {
+// A slot is waited for. What was announced and not called when the program ends says so: else its fate would be unknown.
+func TestAnAnnouncedCallThatWaitsIsPutOffWhenTheProgramEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHarness("ok", "")
-		h.call.Record = func(context.Context, time.Time, time.Time) error { return errors.New("no room") }
-		got := h.deliver(t.Context())
-		if got.Verdict != RetryLater || got.Reason != messages.ReasonBusy || got.calls != 0 || got.events != "started/1 deferred/0" {
+		h := newHarness("ok", "uncertain")
+		stop := make(chan struct{})
+		h.caller.Stop = stop
+		h.occupy(t, 10*time.Minute)
+		hard, end := context.WithCancel(t.Context())
+		time.AfterFunc(time.Minute, func() { close(stop); time.AfterFunc(25*time.Second, end) })
+		got := h.deliver(hard)
+		if got.Verdict != RetryLater || got.calls != 0 || !strings.HasSuffix(got.events, "started/1 deferred/0") {
 			t.Errorf("got %s", summary(got))
 		}
-	})
-}
-
-// A record that finds no room is tried for as long as that takes, and a slot is waited for. What was announced and not called
-// when the program ends says so: else its fate would be unknown.
-func TestAnAnnouncedCallThatWaitsIsPutOffWhenTheProgramEnds(t *testing.T) {
-	for _, on := range []string{"record", "slot"} {
-		synctest.Test(t, func(t *testing.T) {
-			h := newHarness("ok", "uncertain")
-			stop := make(chan struct{})
-			h.caller.Stop = stop
-			if on == "slot" {
-				h.occupy(t, 10*time.Minute)
-			} else {
-				h.call.Record = func(ctx context.Context, _, _ time.Time) error {
-					<-ctx.Done()
-					return context.Cause(ctx)
-				}
-			}
-			hard, end := context.WithCancel(t.Context())
-			time.AfterFunc(time.Minute, func() { close(stop); time.AfterFunc(25*time.Second, end) })
-			got := h.deliver(hard)
-			if got.Verdict != RetryLater || got.calls != 0 || !strings.HasSuffix(got.events, "started/1 deferred/0") {
-				t.Errorf("waiting for its %s: got %s", on, summary(got))
-			}
-			h.call.Record = nil
-			time.Sleep(time.Hour)
-			if got = h.deliver(t.Context()); got.Verdict != Done || got.calls != 1 || got.AfterUnknown {
-				t.Errorf("waiting for its %s, later: got %s", on, summary(got))
-			}
-		})
-	}
-}
-
-func TestEachAnnouncementIsRecordedBeforeItsCall(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newHarness("busy 8s, ok", "")
-		h.call.Record = func(_ context.Context, begin, until time.Time) error {
-			if got := until.Sub(begin); got != timeout+retry.Margin {
-				t.Errorf("a span of %v is recorded, want %v", got, timeout+retry.Margin)
-			}
-			h.note("record")
-			return nil
+		time.Sleep(time.Hour)
+		if got = h.deliver(t.Context()); got.Verdict != Done || got.calls != 1 || got.AfterUnknown {
+			t.Errorf("later: got %s", summary(got))
 		}
-		h.deliver(t.Context())
-		h.journalIs(t, "store started", "record", "call busy 8s", "store started", "record", "call ok", "store succeeded")
-	})
-}
-
-func TestACallThatWasRecordedTooLateIsAnnouncedAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newHarness("ok", "")
-		h.call.Record = func(context.Context, time.Time, time.Time) error {
-			if h.note("record"); h.count("record") == 1 {
-				time.Sleep(time.Minute)
-			}
-			return nil
-		}
-		h.deliver(t.Context())
-		h.journalIs(t, "store started", "record", "store started", "record", "call ok", "store succeeded")
 	})
 }
 

@@ -71,7 +71,7 @@ var mails = work{bus.SendQueue, messages.Send.Requested(),
 			Open: func(context.Context, messages.ObjectRef) (io.ReadCloser, int64, error) {
 				return nil, 0, errors.ErrUnsupported
 			},
-			Secret: messages.NewRecipientSecret("bench"), Sent: store.Sent}).Handle, mailing.Ended))
+			Secret: messages.NewRecipientSecret("bench")}).Handle, mailing.Ended))
 	}}
 
 // settle publishes n requests and settles them, between begin and end. The broker runs in

@@ -39,15 +39,13 @@ type Handler struct {
 	Parallel      int // batches of one request under way at once
 	MaxRecipients int // of one request; 0 for any number
 
-	// Secret makes the keys of addresses in records.
+	// Secret makes the keys of addresses by which readers of the sending log find a call's rows.
 	Secret *messages.RecipientSecret
 	// Open opens the object that holds a recipient list. fs.ErrNotExist means that there
 	// is no such object with that digest. It returns the object's size, too.
 	Open func(context.Context, messages.ObjectRef) (io.ReadCloser, int64, error)
 	// Suppressed, if set, reports whether nothing is to be sent to an address, and since when and why.
 	Suppressed func(address string) (since time.Time, why string, yes bool)
-	// Sent stores a record of a call for the readers of the sending log. No call is made before it returned nil.
-	Sent func(context.Context, messages.SentBody) error
 
 	long          sync.Map        // by lane, *admission.Share of calls: messages to long lists
 	comparing     admission.Share // lists that take memory
@@ -123,7 +121,7 @@ func (m *message) prepare(ctx context.Context, started *messages.SendStarted) (e
 	if err != nil {
 		return &invalidError{"body", "cannot be encoded"}
 	}
-	if bare, err := messages.ParseRecipient(body.From); err == nil { // otherwise the record names no sender
+	if bare, err := messages.ParseRecipient(body.From); err == nil { // otherwise its calls name no sender
 		m.from = bare
 	}
 	if m.plan, err = m.makePlan(ctx, started != nil); err != nil {
@@ -209,17 +207,8 @@ func (m *message) started(deadline messages.Time, _ bool) messages.Body {
 // send takes one batch to its end, by what its history (d's) says or by calling; over is the lease of its message, if that has several.
 func (m *message) send(ctx context.Context, d attempt.Delivery, over *attempt.Lease, started attempt.Started, b batch) (result, error) {
 	onUnknown, again := m.request.Body.OnUnknown, d.Prior.Again
-	recorded := false
 	r, err := attempt.Run(ctx, m.Caller, attempt.Call[int]{
-		Delivery: d, Started: started, Over: over,
-		Record: func(ctx context.Context, begin, until time.Time) error {
-			record := m.record(b, d.History.Attempt, begin, until)
-			if !recorded {
-				record.SetKeys(m.Secret, m.from, b.to)
-				recorded = true // if it is not stored, this delivery makes no call
-			}
-			return m.Sent(ctx, record)
-		},
+		Delivery: d, Started: m.keyed(started, b), Over: over,
 		OnUnknown: func(_ context.Context, fresh bool) (attempt.Verdict, error) {
 			again = again && !fresh // it was said about earlier calls
 			if again || onUnknown == messages.OnUnknownResend {
@@ -240,9 +229,22 @@ func (m *message) send(ctx context.Context, d attempt.Delivery, over *attempt.Le
 	return resultOf(b, r), err
 }
 
-// record is what finds the rows of a batch's call in the sending log, without the keys of its recipients.
-func (m *message) record(b batch, attempt int, begin, until time.Time) messages.SentBody {
-	return messages.SentBody{Common: messages.Common{RequestID: m.request.History.ID, At: messages.Time{Time: time.Now()},
-		Attempt: attempt},
-		Batch: b.number, First: b.first, Count: len(b.to), Begin: messages.Time{Time: begin}, Until: messages.Time{Time: until}}
+// keyed adds to the first event that announces a batch's call on this delivery what finds its rows in the sending log. If it is not
+// stored, this delivery makes no call.
+func (m *message) keyed(started attempt.Started, b batch) attempt.Started {
+	keyed := false
+	return func(deadline messages.Time, afterUnknown bool) messages.Body {
+		body := started(deadline, afterUnknown)
+		if keyed {
+			return body
+		}
+		keyed = true
+		switch keys := m.Secret.KeysOf(m.from, b.to); body := body.(type) {
+		case *messages.SendStarted:
+			body.Secret = keys
+		case *messages.BatchBody:
+			body.Secret = keys
+		}
+		return body
+	}
 }
