@@ -2,6 +2,7 @@ package bus
 
 import (
 	"bytes"
+	"io"
 	"net"
 	"testing"
 	"testing/synctest"
@@ -92,4 +93,61 @@ func TestClosingWaitsNotLongForAServerThatTakesNothing(t *testing.T) {
 			t.Error("a writer that waited for room was told that it had written")
 		}
 	})
+}
+
+func TestWhatIsWrittenDuringAnotherWriteFollowsItUnchanged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		conn, server := gatheringPipe(t)
+		defer conn.Close()
+		for round := range 4 { // the buffers are used again
+			for _, b := range []byte{'a', 'b'} {
+				if _, err := conn.Write(bytes.Repeat([]byte{b + byte(2*round)}, 100)); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait() // the first is under way
+			}
+			_ = server.SetReadDeadline(time.Now().Add(time.Second))
+			got := make([]byte, 200)
+			n, err := io.ReadFull(server, got)
+			a := byte('a' + 2*round)
+			if want := append(bytes.Repeat([]byte{a}, 100), bytes.Repeat([]byte{a + 1}, 100)...); err != nil || !bytes.Equal(got, want) {
+				t.Fatalf("round %d: the server got %q, %v; want %q", round, got[:n], err, want)
+			}
+		}
+	})
+}
+
+// A writer waits while too much is gathered, until the server takes some of it or is lost.
+func TestAWriterWaitsForRoomNoLongerThanItMust(t *testing.T) {
+	for _, takes := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			conn, server := gatheringPipe(t)
+			for range 2 { // one is under way, one waits
+				_, _ = conn.Write(make([]byte, maxGathered+1))
+				synctest.Wait()
+			}
+			wrote := make(chan error, 1)
+			go func() {
+				_, err := conn.Write([]byte("x"))
+				wrote <- err
+			}()
+			synctest.Wait()
+			if len(wrote) > 0 {
+				t.Fatal("it did not wait")
+			}
+			if takes {
+				_, _ = io.ReadFull(server, make([]byte, maxGathered+1))
+			}
+			select {
+			case err := <-wrote:
+				if (err == nil) != takes {
+					t.Errorf("the server takes what is written: %t, and writing ended with %v", takes, err)
+				}
+			case <-time.After(retry.NATSWrite + time.Second):
+				t.Errorf("the server takes what is written: %t, and the writer waits on", takes)
+			}
+			go func() { _, _ = io.Copy(io.Discard, server) }()
+			_ = conn.Close()
+		})
+	}
 }
