@@ -127,21 +127,21 @@ var isAtom = func() (is [256]bool) {
 func AppendRecipient(text []byte, address string) []byte {
 	before := len(text)
 	text = append(text, address...)
-	at := strings.LastIndexByte(address, '@')
-	if at < 0 {
-		return text
-	}
-	domain := text[before+at+1:]
-	for i, c := range domain {
-		if c >= utf8.RuneSelf {
-			text = appendDomain(text[:before+at+1], address[at+1:])
-			break
+	var isASCII byte // below utf8.RuneSelf if it is
+	for at := len(address) - 1; at >= 0; at-- {
+		c := address[at]
+		if c == '@' {
+			if isASCII >= utf8.RuneSelf {
+				text = appendDomain(text[:before+at+1], address[at+1:])
+			}
+			return bytes.TrimSuffix(text, []byte("."))
 		}
+		isASCII |= c
 		if 'A' <= c && c <= 'Z' {
-			domain[i] = c + 'a' - 'A'
+			text[before+at] = c + 'a' - 'A'
 		}
 	}
-	return bytes.TrimSuffix(text, []byte("."))
+	return append(text[:before], address...)
 }
 
 // maxLabel is how many octets a part of a domain has at most, RFC 1035 section 2.3.4.
