@@ -63,7 +63,8 @@ func (p *LogPoller) Run(ctx context.Context) error {
 	store.ReadSince = &r.metrics.readSince
 	log := deliveries.New(deliveries.Config{Read: api.LogPage, Store: store,
 		Recipients: p.Recipients, ReportAfter: p.ReportAfter,
-		Secrets: secrets, LostSecrets: append(bus.LostSecrets(found.Streams[bus.MailDeliveries].Config), p.LostKeys...), Published: r.metrics.delivered,
+		Secrets:     secrets,
+		LostSecrets: append(bus.LostSecrets(found.Streams[bus.MailDeliveries].Config), p.LostKeys...), Published: r.metrics.delivered,
 		Suppress: r.suppress,
 		Dropped: func(n int, since time.Time) {
 			r.log.Warn().Int("recipients", n).Time("matched_since", since).Msg("the oldest recipients were forgotten: raise POLL_RECIPIENTS")
