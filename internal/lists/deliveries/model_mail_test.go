@@ -184,10 +184,6 @@ func (r *sending) call(b *sendingBatch) (done bool) {
 		return true
 	case fate < 55:
 		time.Sleep(took)
-		if r.chance(2) { // its worker calls again
-			time.Sleep(r.upTo(10 * time.Second))
-			return false
-		}
 		r.deferred(b, messages.ReasonBusy, b.unknown)
 		time.Sleep(r.upTo(10 * time.Minute))
 		return false
