@@ -14,9 +14,10 @@ import (
 type list struct {
 	output
 	selection
-	Limit    uint     `default:"50" help:"At most the newest N; 0 for all."`
-	State    []string `placeholder:"STATE" help:"In these states: queued, started, deferred, reopened, or a final one."`
-	ByReason bool     `help:"Count what failed, is uncertain, partial or deferred, or is in those states, by operation and reason."`
+	Limit     uint     `default:"50" help:"At most the newest N; 0 for all."`
+	State     []string `placeholder:"STATE" help:"In these states: queued, started, deferred, reopened, or a final one."`
+	Scheduled bool     `help:"What waits for its not_before; the same as --state deferred --reason scheduled."`
+	ByReason  bool     `help:"Count what failed, is uncertain, partial or deferred, or is in those states, by operation and reason."`
 }
 
 // selection chooses the requests that a command is about.
@@ -35,10 +36,13 @@ Examples:
     errand list --state failed,uncertain --since 24h
     errand list --state failed --since 1h --by-reason
     errand list --op send --reason refused --since 3d --limit 0 -o name
-    errand list --state deferred --reason scheduled -o jsonl | jq -r .request_id`
+    errand list --scheduled -o jsonl | jq -r .request_id`
 }
 
 func (l *list) Run(ctx context.Context, c console) error {
+	if l.Scheduled {
+		l.State, l.Reason = append(l.State, string(messages.Deferred)), append(l.Reason, string(messages.ReasonScheduled))
+	}
 	q, err := l.query(time.Now(), l.Limit)
 	if err != nil {
 		return err
