@@ -140,7 +140,8 @@ func exampleCommands(t *testing.T, in *installation) map[string][]string {
 	in.env = []string{"PATH=" + dir + string(filepath.ListSeparator) + os.Getenv("PATH"), "HOME=" + dir,
 		"PYTHONPATH=" + os.Getenv("PYTHONPATH"), "NATS_URL=" + in.nats.URL, "NATS_USER=service", "NATS_PASSWORD=" + password("service")}
 	return map[string][]string{"go": {filepath.Join(dir, "invoice")}, "shell": {"sh", "../../examples/shell/invoice.sh"},
-		"node": {"node", "../../examples/node/invoice.js"}, "python": {"python3", "../../examples/python/invoice.py"}, "nats": {"sh", "../../examples/shell/nats.sh"}}
+		"node": {"node", "../../examples/node/invoice.js"}, "python": {"python3", "../../examples/python/invoice.py"},
+		"nats": {"sh", "../../examples/shell/nats.sh"}}
 }
 
 // run runs a command with in.env and returns its output and its exit status.

@@ -16,8 +16,9 @@ func TestAnOverlayMayReferToAVersionByURL(t *testing.T) {
 	if err := os.CopyFS(filepath.Join(repository, "deploy/k8s"), os.DirFS(root)); err != nil {
 		t.Fatal(err)
 	}
-	for _, args := range [][]string{{"init", "-q"}, {"add", "."}, {"commit", "-qm", "release"}, {"tag", "v0.1.0"}, {"rm", "-qr", "."}, {"commit", "-qm", "other"}} {
-		cmd := exec.CommandContext(t.Context(), "git", append([]string{"-C", repository, "-c", "user.name=t", "-c", "user.email=t@example.com"}, args...)...)
+	for _, args := range []string{"init -q", "add .", "commit -qm release", "tag v0.1.0", "rm -qr .", "commit -qm other"} {
+		cmd := exec.CommandContext(t.Context(), "git", strings.Fields("-c user.name=t -c user.email=t@example.com "+args)...)
+		cmd.Dir = repository
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%v: %v\n%s", cmd, err, out)
 		}

@@ -80,8 +80,8 @@ func (l *List) Kept(ctx context.Context) (time.Time, error) {
 	return since, err
 }
 
-// forgetLater is by how much later than its oldest event a stream says that it keeps all, since clocks differ: those of the requests are its
-// own.
+// forgetLater is by how much later than its oldest event a stream says that it keeps all, since clocks differ: the requests' times are
+// its own.
 const forgetLater = time.Hour
 
 // Page reads a page of the list. The service has pages of one size, whatever is asked for.
