@@ -183,6 +183,12 @@ func (r *sending) call(b *sendingBatch) (done bool) {
 		r.settle(b, messages.Refused, messages.ReasonRefused)
 		return true
 	case fate < 55:
+		if r.chance(2) { // its worker calls again, and nothing says before that it was over
+			took += r.upTo(10 * time.Second)
+			r.endsAt(c, time.Now().Add(took))
+			time.Sleep(took)
+			return false
+		}
 		time.Sleep(took)
 		r.deferred(b, messages.ReasonBusy, b.unknown)
 		time.Sleep(r.upTo(10 * time.Minute))

@@ -135,6 +135,11 @@ func (s *service) accept(at time.Time, c *realCall, request string, batch int) {
 	if s.opaque && (s.untimed || s.random.IntN(8) == 0) {
 		envelope = fmt.Sprintf("q-%d", s.random.Uint64())
 	}
+	name := func(to string) string { return string(identity(nil, mail.Entry{EnvelopeID: envelope, To: to})) }
+	named := map[string]int{} // recipients: each has an entry of its own, however it is spelled
+	for i, to := range c.to {
+		named[name(to)] = i
+	}
 	for i, to := range c.to {
 		r := &realRow{of: of{request, batch, c.first + i, to}, accepted: at, created: at.Add(s.upTo(20 * time.Second)), place: s.random.Uint64()}
 		if s.random.IntN(10) == 0 {
@@ -144,6 +149,10 @@ func (s *service) accept(at time.Time, c *realCall, request string, batch int) {
 			Raw: []byte(`{}`)}
 		if s.spelled {
 			r.To, r.From = s.spell(r.To, false), s.spell(r.From, true)
+			if n, taken := named[name(r.To)]; taken && n != i {
+				r.To = to
+			}
+			named[name(r.To)] = i
 		}
 		s.add(r)
 	}
