@@ -27,7 +27,7 @@ type poller struct {
 
 // poller stores as many events before it is killed; a negative number: all.
 func (s *streams) poller(left int, kill func(), acks time.Duration) *poller {
-	return &poller{Poller: sinktest.Poller{Stream: &s.deliveries, Sources: []*sinktest.Stream{&s.events}, Mu: &s.mu,
+	return &poller{Poller: sinktest.Poller{Stream: &s.deliveries, Source: &s.events, Mu: &s.mu,
 		Left: left, Kill: kill, Acks: acks, Stored: s.check}, streams: s}
 }
 

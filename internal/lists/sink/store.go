@@ -36,15 +36,15 @@ import (
 type List struct {
 	Operation messages.Operation // of the watermarks; its stream has all the events
 	Events    []string           // subjects of the events
-	Requests  []bus.Replay       // of the events about requests, in the order in which they are read
+	Requests  bus.Replay         // of the events about requests
 }
 
 // The lists.
 var (
-	SendingLog      = List{messages.Log, []string{messages.Delivery.Subject("*", "*")}, []bus.Replay{{Operation: messages.Send}}}
+	SendingLog      = List{messages.Log, []string{messages.Delivery.Subject("*", "*")}, bus.Replay{Operation: messages.Send}}
 	TransactionList = List{messages.Transactions, []string{messages.Application.Subject("*", "*"), messages.Deduction.Subject("*", "*")},
-		[]bus.Replay{{Operation: messages.Enroll, Filters: []string{messages.Enroll.Subject(messages.Started, "*"),
-			messages.Enroll.Subject(messages.Failed, "*"), messages.Enroll.Subject(messages.Resolved, "*")}}}}
+		bus.Replay{Operation: messages.Enroll, Filters: []string{messages.Enroll.Subject(messages.Started, "*"),
+			messages.Enroll.Subject(messages.Failed, "*"), messages.Enroll.Subject(messages.Resolved, "*")}}}
 )
 
 // Store keeps the events of one list, for one sweeper and its goroutine.
@@ -68,23 +68,20 @@ type Store struct {
 	// with it, and these note it, so that one of them knows how far the list was read when the leader is gone.
 	ReadSince *atomic.Int64
 
-	highest   *uint64       // sequence of our messages that is known to be stored
-	atomic    bool          // the stream has replicas: events are stored in atomic batches
-	published bus.Replay    // of the list's events
-	requests  []*bus.Replay // of its sources
-	made      time.Time     // when the stream was, as far as is known
+	highest   *uint64    // sequence of our messages that is known to be stored
+	atomic    bool       // the stream has replicas: events are stored in atomic batches
+	published bus.Replay // of the list's events
+	requests  bus.Replay
+	made      time.Time // when the stream was, as far as is known
 }
 
 // New makes a store over the connection that js and p share; source is the ce-source of the events.
 func New(js jetstream.JetStream, p *bus.Publisher, source string, of List) *Store {
-	s := &Store{operation: of.Operation, turns: string(of.Operation) + ".turn", js: js, stream: bus.EventsOf(of.Operation),
+	turns := string(of.Operation) + ".turn"
+	return &Store{operation: of.Operation, turns: turns, js: js, stream: bus.EventsOf(of.Operation),
 		events: bus.EventStore{Publisher: p, Source: source}, writer: rand.Text()[:13], ReadSince: new(atomic.Int64), highest: new(uint64),
-		message: nats.Msg{Header: nats.Header{}}}
-	s.published = bus.Replay{Operation: of.Operation, Filters: append(slices.Clone(of.Events), s.turns), HeadersOnly: true}
-	for _, of := range of.Requests {
-		s.requests = append(s.requests, &of)
-	}
-	return s
+		message: nats.Msg{Header: nats.Header{}}, requests: of.Requests,
+		published: bus.Replay{Operation: of.Operation, Filters: append(slices.Clone(of.Events), turns), HeadersOnly: true}}
 }
 
 // Kept returns since when everything that was published is in the stream; zero means always. An unknown row that is older
@@ -135,9 +132,7 @@ func (s *Store) info(ctx context.Context) (*jetstream.StreamInfo, error) {
 func (s *Store) reset() error {
 	s.turn, s.token = 0, 0
 	s.highest = new(uint64) // what is under way still raises the other one
-	for _, r := range append(s.requests, &s.published) {
-		r.Next = 0
-	}
+	s.requests.Next, s.published.Next = 0, 0
 	return fmt.Errorf("sink: %s: %w", s.stream, sweep.ErrReset)
 }
 
@@ -214,29 +209,24 @@ func (s *Store) Learn(ctx context.Context, take func(lists.Stored) error) error 
 	return nil
 }
 
-// Requests calls take with the unread events of the list's sources, since a time: see lists.Store. It asks the streams' leaders for
-// the last ones, from the last source on: so every outcome comes with the record of its call.
+// Requests calls take with the unread events about requests, since a time: see lists.Store. It asks the stream's leader for the last.
 func (s *Store) Requests(ctx context.Context, since time.Time, take func(history.Entry) error) error {
-	ends := make([]history.Entry, len(s.requests))
-	for i, r := range slices.Backward(s.requests) {
-		var err error
-		if ends[i], err = s.end(ctx, r.Operation, r.Filters...); err != nil {
-			return err
-		}
+	r := &s.requests
+	end, err := s.end(ctx, r.Operation, r.Filters...)
+	if err != nil {
+		return err
 	}
-	for i, r := range s.requests {
-		if ends[i].Sequence+1 < r.Next && ends[i].At.After(r.At) { // the stream was made again
-			r.Next = 0
-		}
-		if r.Next == 0 {
-			r.Since = since
-		}
-		err := r.UpTo(ctx, s.js, ends[i].Sequence, false, func(m bus.Message) error {
-			return take(history.Entry{Subject: m.Subject, Sequence: m.Sequence, At: m.Time, Body: m.Data})
-		})
-		if err != nil {
-			return fmt.Errorf("sink: read requests: %w", err)
-		}
+	if end.Sequence+1 < r.Next && end.At.After(r.At) { // the stream was made again
+		r.Next = 0
+	}
+	if r.Next == 0 {
+		r.Since = since
+	}
+	err = r.UpTo(ctx, s.js, end.Sequence, false, func(m bus.Message) error {
+		return take(history.Entry{Subject: m.Subject, Sequence: m.Sequence, At: m.Time, Body: m.Data})
+	})
+	if err != nil {
+		return fmt.Errorf("sink: read requests: %w", err)
 	}
 	return nil
 }

@@ -25,7 +25,7 @@ type poller struct {
 
 // poller stores as many events before it is killed; a negative number: all.
 func (s *stream) poller(left int, kill func()) *poller {
-	return &poller{sinktest.Poller{Stream: &s.Stream, Sources: []*sinktest.Stream{&s.Stream}, Mu: &s.mu, Left: left, Kill: kill,
+	return &poller{sinktest.Poller{Stream: &s.Stream, Source: &s.Stream, Mu: &s.mu, Left: left, Kill: kill,
 		Acks: 5 * time.Millisecond, Stored: s.published}, s.matched}
 }
 

@@ -65,14 +65,14 @@ func (s *Stream) After(sequence uint64) (kept []Message, last uint64) {
 // Poller is a process that stores events in a stream, as a lists.Store.
 type Poller struct {
 	*Stream
-	Sources []*Stream // of what others store, in the order in which they are read
-	Mu      *sync.Mutex
-	Left    int // events that it stores before it is killed; negative: all
-	Kill    func()
-	Acks    time.Duration        // until some events are acknowledged
-	Stored  func(messages.Event) // called with each event
+	Source *Stream // of what others store
+	Mu     *sync.Mutex
+	Left   int // events that it stores before it is killed; negative: all
+	Kill   func()
+	Acks   time.Duration        // until some events are acknowledged
+	Stored func(messages.Event) // called with each event
 
-	read [2]uint64 // sequences up to which the sources were read
+	read uint64 // sequence up to which the source was read
 	process
 }
 
@@ -161,11 +161,7 @@ func (p *Poller) Learn(_ context.Context, take func(lists.Stored) error) error {
 
 // Requests calls take with what others have stored since a time and the poller has not read.
 func (p *Poller) Requests(_ context.Context, since time.Time, take func(history.Entry) error) error {
-	var all []Message
-	for i, s := range p.Sources {
-		all = append(all, p.unread(s, &p.read[i])...)
-	}
-	for _, m := range all {
+	for _, m := range p.unread(p.Source, &p.read) {
 		if m.Event == nil && m.Subject != "" && !m.At.Before(since) {
 			if err := take(m.Entry); err != nil {
 				return err
