@@ -91,7 +91,7 @@ func TestAFullStreamShowsInReadinessUntilThereIsRoom(t *testing.T) {
 		request func(id string, more ...string) map[string]any
 		calls   int64 // more, when there is room
 	}{
-		{bus.MandateEvents, enrollOp, enrollment, 1}, {bus.MailEvents, sendOp, toOne, 1}, {bus.MailDeliveries, sendOp, toOne, 1},
+		{bus.MandateEvents, enrollOp, enrollment, 1}, {bus.MailEvents, sendOp, toOne, 1},
 		{bus.DeadLetters, enrollOp, bad, 0}, {bus.DeadLetters, sendOp, bad, 0},
 	} {
 		t.Run(c.stream+", "+c.program, func(t *testing.T) {

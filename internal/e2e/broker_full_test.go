@@ -88,20 +88,16 @@ func TestAnOutcomeWaitsForRoom(t *testing.T) {
 	}
 }
 
-// There is no room for the announcement of a call, or for the record of it by which rows of the sending log are matched:
-// the call is not made before there is.
+// There is no room for the announcement of a call: the call is not made before there is.
 func TestNoCallIsMadeThatCannotBeAnnounced(t *testing.T) {
-	for _, c := range []struct {
-		*operation
-		stream string
-	}{{enrollOp, bus.MandateEvents}, {sendOp, bus.MailEvents}, {sendOp, bus.MailDeliveries}} {
+	for _, c := range writes {
 		for _, l := range limits {
-			runInBubble(t, fmt.Sprint(c.call, ", ", c.stream, ", ", l.name), func(t *testing.T, b *bubble) {
-				b.warm(c.operation)
+			runInBubble(t, fmt.Sprint(c.call, ", ", l.name), func(t *testing.T, b *bubble) {
+				b.warm(c)
 				b.publish(c.Requested(), c.request("r1", "on_unknown", "report"))
-				back := b.full(l, c.stream, 0, 10*time.Minute)
+				back := b.full(l, streamOf(c.events()), 0, 10*time.Minute)
 				time.Sleep(time.Second)
-				b.run(b.program(c.operation, 8), time.Hour, b.haveOutcomes(c.events(), 3))
+				b.run(b.program(c, 8), time.Hour, b.haveOutcomes(c.events(), 3))
 				b.beside.Wait()
 				for _, x := range b.writes("r1") {
 					errorIf(t, x.at.Before(back), "a call %v before there was room", back.Sub(x.at))

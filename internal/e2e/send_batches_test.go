@@ -131,8 +131,9 @@ func TestTheDocumentedListIsSentTo(t *testing.T) {
 		info, err := bucket.PutString(t.Context(), "news-2026-01", list)
 		fatalIf(t, err != nil || !strings.Contains(request, `"digest": "`+info.Digest+`"`),
 			"the digest of the list is %s, %v; the document's request is %s", info.Digest, err, request)
-		b.publish("mail.send.requested", []byte(request))
-		b.run(b.mails(), time.Minute, b.published("mail.send.accepted.send-news-2026-01", 1))
+		tonight := messages.Time{Time: time.Now().Add(time.Hour)}.String()
+		b.publish("mail.send.requested", []byte(strings.Replace(request, "2026-01-31T21:00:00+08:00", tonight, 1)))
+		b.run(b.mails(), 2*time.Hour, b.published("mail.send.accepted.send-news-2026-01", 1))
 		e := b.wantOne("mail.send.accepted.send-news-2026-01")
 		errorIf(t, number(e.Body["accepted"]) != 2, "body: %s", e.Raw)
 		o := b.oracle()
