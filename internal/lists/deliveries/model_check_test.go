@@ -265,7 +265,7 @@ func (m *model) rest(watched time.Time) {
 			}
 		}
 		switch {
-		case m.days.since != nil && r.created.Before(m.service.began.Add(49*time.Hour)):
+		case r.CreatedAt.Before(m.since):
 		case m.published[id] > 0, hidden, changed.After(time.Now().Add(-3 * time.Hour)), r.created.Before(watched), changed.Before(watched):
 		case m.service.kept > 0 && !m.looked(changed, r.created.Add(m.service.kept)):
 		case age > 0 && changed.Sub(r.created) > age-4*time.Hour:

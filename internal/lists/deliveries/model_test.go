@@ -39,6 +39,7 @@ type model struct {
 	days      days
 	twins     sync.WaitGroup // requests that others caused
 	looks     []time.Time    // when a poller began to look, and when it ended
+	since     time.Time      // how far back the last poller publishes that found no mark
 }
 
 // days are how a time goes by.
@@ -310,6 +311,11 @@ func (m *model) poll(ctx context.Context, p *poller, limit int) {
 		Settings: sweep.Settings{Name: "log", Interval: m.days.interval, Limit: limit, Overlap: 15 * time.Minute}}
 	if m.days.since != nil {
 		s.Since = m.days.since()
+		if mark, _ := p.LastMark(ctx); mark.At.IsZero() { // those before were killed too soon
+			m.streams.mu.Lock()
+			m.since = s.Since
+			m.streams.mu.Unlock()
+		}
 	}
 	s.Run(ctx)
 }
