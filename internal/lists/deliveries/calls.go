@@ -151,7 +151,8 @@ func (x *calls) add(c call, recipients []messages.Key) {
 			s.endBy(begin)
 		}
 		was := &g.batches[old]
-		if len(recipients) == 0 || was.has(c, g.of(old), recipients) {
+		same := func(r recipient, key messages.Key) bool { return r.address == key }
+		if len(recipients) == 0 || was.secret == c.secret && was.from == c.from && slices.EqualFunc(g.of(old), recipients, same) {
 			g.batches = append(g.batches, batch{span: s, next: was.next})
 			g.batches[old].next = i + 1
 			for n := range was.count {
@@ -178,12 +179,6 @@ func (x *calls) add(c call, recipients []messages.Key) {
 			x.dropped(n, x.generations[0].first)
 		}
 	}
-}
-
-// has reports whether a batch has a call's sender and these recipients.
-func (b *batch) has(c call, have []recipient, recipients []messages.Key) bool {
-	return b.secret == c.secret && b.from == c.from &&
-		slices.EqualFunc(have, recipients, func(r recipient, key messages.Key) bool { return r.address == key })
 }
 
 // request returns the index of a request in its generation. It is added if it is unknown.

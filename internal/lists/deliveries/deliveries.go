@@ -81,11 +81,6 @@ type Log struct {
 	unreadable error // a record has keys of an unknown secret: nothing is published
 }
 
-var (
-	_ sweep.List[mail.Entry] = (*Log)(nil)
-	_ sweep.Sink[mail.Entry] = (*Log)(nil)
-)
-
 // New makes a Log that knows nothing yet.
 func New(c Config) *Log {
 	l := &Log{Config: c}

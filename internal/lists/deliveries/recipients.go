@@ -212,8 +212,8 @@ func parseNote(request, text string) (n rowNote, ok bool) {
 	text, n.unsure = strings.CutSuffix(text, "?")
 	batch, recipient, _ := strings.Cut(text, ".")
 	var wrong, also error
-	n.request = request
 	n.batch, wrong = strconv.Atoi(batch)
 	n.recipient, also = strconv.Atoi(recipient)
-	return n, wrong == nil && also == nil
+	n.request, ok = request, wrong == nil && also == nil
+	return n, ok
 }

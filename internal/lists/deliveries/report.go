@@ -110,9 +110,8 @@ func (l *Log) summary(g *generation, n uint32, now, through time.Time) (e messag
 	settled := r.ended == ended && b.Delivered+b.Bounced == b.Accepted
 	b.Final = settled || r.at != 0 && now.Sub(time.UnixMilli(r.at)) >= l.ReportAfter
 	e = messages.Event{Operation: messages.Delivery, State: messages.Summary, ID: id, Body: b}
-	due = !r.erased && !r.summedUp() && b.Accepted > 0 && (b.Queued < b.Accepted || b.Final) &&
+	return e, !r.erased && !r.summedUp() && b.Accepted > 0 && (b.Queued < b.Accepted || b.Final) &&
 		r.summary != maphash.String(seed, lists.IDOf(e))
-	return e, due
 }
 
 // unsettled is a request that ended uncertain.

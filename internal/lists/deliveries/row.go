@@ -67,9 +67,8 @@ func rowsOf(entries []mail.Entry, now time.Time) []sweep.Row[mail.Entry] {
 		if hasTime(e) {
 			at = e.CreatedAt
 		}
-		id := idOf(e, statusIn(state))
-		rows[i] = sweep.Row[mail.Entry]{ID: id, At: at,
-			Final: state == messages.Delivered || state == messages.Bounced, Item: e}
+		final := state == messages.Delivered || state == messages.Bounced
+		rows[i] = sweep.Row[mail.Entry]{ID: idOf(e, statusIn(state)), At: at, Final: final, Item: e}
 	}
 	return rows
 }

@@ -20,10 +20,8 @@ import (
 	"errand/pkg/messages"
 )
 
-// turnBody is the body of a message on the subject of turns.
-type turnBody struct {
-	Writer string `json:"writer"`
-}
+// turn is the body of a message on the subject of turns.
+type turn struct{ Writer string }
 
 // leader is the subject on which a standby asks whether anybody leads. Nothing of it is stored.
 func (s *Store) leader() string { return "errand.leader." + string(s.operation) }
@@ -31,7 +29,7 @@ func (s *Store) leader() string { return "errand.leader." + string(s.operation) 
 // Lead writes a message on the subject of turns. Behind it no earlier write of any publisher is stored.
 func (s *Store) Lead(ctx context.Context) error {
 	s.turn, s.token = 0, 0
-	body, _ := json.Marshal(turnBody{s.writer}) // texts always encode
+	body, _ := json.Marshal(turn{s.writer}) // texts always encode
 	for try := 1; ; try++ {
 		last, lost, err := s.lastTurn(ctx)
 		switch {
@@ -80,7 +78,7 @@ func (s *Store) lastTurn(ctx context.Context) (sequence uint64, lost bool, err e
 	if err != nil {
 		return 0, false, err
 	}
-	var by turnBody
+	var by turn
 	if lost = s.led && last.Sequence > 0 && (json.Unmarshal(last.Body, &by) != nil || by.Writer != s.writer); lost {
 		s.Resign()
 		s.turn, s.token, s.led = 0, 0, false

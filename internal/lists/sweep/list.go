@@ -15,6 +15,9 @@ type ID [16]byte
 // Key names the row, whatever its state.
 func (id ID) Key() uint64 { return binary.BigEndian.Uint64(id[:]) }
 
+// State names the state, and hardly any other's.
+func (id ID) State() uint64 { return binary.BigEndian.Uint64(id[8:]) }
+
 // ParseID reads the id of a state as it is written in events: 32 hex digits.
 func ParseID(text string) (id ID, ok bool) {
 	if len(text) != hex.EncodedLen(len(id)) {

@@ -3,7 +3,6 @@ package sweep
 import (
 	"cmp"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
@@ -59,7 +58,7 @@ func (r *run[T]) leadAgain(ctx context.Context) error {
 func (r *run[T]) learn(ctx context.Context) error {
 	err := r.Sink.Learn(ctx, func(s Stored) {
 		r.known.add(s.ID, s.At)
-		r.known.watch(s.ID.Key(), !s.Open, openRow{since: s.At, at: s.At, state: s.ID.short()})
+		r.known.watch(s.ID.Key(), !s.Open, openRow{since: s.At, at: s.At, state: s.ID.State()})
 	})
 	if err != nil {
 		return fmt.Errorf("sweep: learn published events: %w", err)
@@ -89,9 +88,9 @@ func (r *run[T]) unknown(rows []Row[T], place func(i int) int) []Row[T] {
 	for i, row := range rows {
 		was := r.known.open[row.ID.Key()].state
 		switch {
-		case was == row.ID.short(), twice[row.ID]:
+		case was == row.ID.State(), twice[row.ID]:
 		case r.known.has(row.ID):
-			was = row.ID.short()
+			was = row.ID.State()
 		case !row.At.IsZero() && row.At.Before(r.since) && !r.watched(row): // it has aged out
 			if !row.Final { // but its next state has not
 				r.known.add(row.ID, now)
@@ -207,7 +206,7 @@ type openRow struct {
 	seen  time.Time // when it was seen last; zero if by others only
 	at    time.Time // when it was made, or its event
 	place int       // in the list, when it was seen last
-	state uint64    // short ID of the last state that is surely stored, for longer than its event is kept; 0 if none is
+	state uint64    // the last state, by its ID, that is surely stored, for longer than its event is kept; 0 if none is
 }
 
 // part is states that are forgotten at once: the last one was stored at a time.
@@ -222,12 +221,9 @@ const maxPart = 200_000
 // watchOpen is how long a row whose state may change is watched: servers give up after five days (RFC 5321, 4.5.4.1).
 const watchOpen = 5 * 24 * time.Hour
 
-// short is what is kept of an ID: its second half.
-func (id ID) short() uint64 { return binary.BigEndian.Uint64(id[8:]) }
-
 func (k *known) has(id ID) bool {
 	for _, p := range slices.Backward(k.parts) {
-		if _, ok := p.states[id.short()]; ok {
+		if _, ok := p.states[id.State()]; ok {
 			return true
 		}
 	}
@@ -240,9 +236,9 @@ func (k *known) add(id ID, stored time.Time) {
 		k.parts = append(k.parts, part{states: map[uint64]struct{}{}})
 		n++
 	}
-	k.parts[n-1].states[id.short()], k.parts[n-1].stored = struct{}{}, stored
+	k.parts[n-1].states[id.State()], k.parts[n-1].stored = struct{}{}, stored
 	if row, open := k.open[id.Key()]; open {
-		row.state = id.short()
+		row.state = id.State()
 		k.open[id.Key()] = row
 	}
 }

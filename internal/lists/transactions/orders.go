@@ -132,8 +132,7 @@ func (l *List) compare(ctx context.Context, request string, r Record) error {
 		}
 		first = application{r.key, r.kind}
 		if id, ok := sweep.ParseID(b.EventID); ok {
-			first.key, _ = split(id)
-			first.kind = strings.ToLower(mandates.ReadRecord(b.Transaction).Type)
+			first.key, first.kind = id.Key(), strings.ToLower(mandates.ReadRecord(b.Transaction).Type)
 		}
 	}
 	if len(l.applications) >= maxApplications {

@@ -61,7 +61,7 @@ func (s *states) isNext(row sweep.Row[Record]) bool {
 func (s *states) note(id sweep.ID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	key, state := split(id)
+	key, state := id.Key(), id.State()
 	last, there := s.last[key]
 	if !there || last.state != state && int16(number(key, state)-number(key, last.state)) >= 0 { // states of erased events come in any order
 		s.set(key, state)
@@ -75,10 +75,6 @@ func half(r Record, before uint16) uint64 { return r.state&^0xffff | uint64(befo
 
 // number is how many states came before one, but for 65,536.
 func number(key, state uint64) uint16 { return uint16(key) ^ uint16(state) }
-
-func split(id sweep.ID) (key, state uint64) {
-	return binary.BigEndian.Uint64(id[:8]), binary.BigEndian.Uint64(id[8:])
-}
 
 func join(key, state uint64) (id sweep.ID) {
 	binary.BigEndian.PutUint64(id[:8], key)

@@ -52,11 +52,6 @@ type List struct {
 	applications map[string]application // the first one of requests, as far as is remembered
 }
 
-var (
-	_ sweep.List[Record] = (*List)(nil)
-	_ sweep.Sink[Record] = (*List)(nil)
-)
-
 // New makes a List that knows nothing yet.
 func New(c Config) *List {
 	l := &List{Config: c}
@@ -208,8 +203,8 @@ func timeOf(text string, times *mandates.Times) time.Time {
 func (r Record) event(id sweep.ID, match messages.TransactionMatch, now time.Time, withoutPayer bool) messages.Event {
 	request, raw := messages.Unmatched, r.Raw
 	b := &messages.TransactionBody{Common: messages.Common{At: messages.Time{Time: now}}, EventID: hex.EncodeToString(id[:]),
-		Kind: kinds[r.Kind], Status: string(r.Status),
-		MandateStatus: string(r.MandateStatus), OrderNumber: r.Order, Match: match, By: cmp.Or(r.by, messages.ByList)}
+		Kind: kinds[r.Kind], Status: string(r.Status), MandateStatus: string(r.MandateStatus), OrderNumber: r.Order, Match: match,
+		By: cmp.Or(r.by, messages.ByList)}
 	if match.Confidence == messages.MatchExact {
 		request = match.Candidates[0]
 		b.RequestID, b.Match.Candidates = request, nil
