@@ -36,11 +36,11 @@ func TestRequestsThatTheirQueueForgotAreRunAllTheSame(t *testing.T) {
 		time.Sleep(3 * time.Minute)
 		status, err := reader.Status(t.Context(), time.Now())
 		must(t, err)
-		says := "mandate.enroll: the queue has forgotten 5 of its requests, which nobody will run: errand provision --repair"
+		says := "mandate.enroll: the queue has forgotten 5 of its requests: errand provision --missing --repair"
 		errorIf(t, !slices.ContainsFunc(status.Problems, func(p inspect.Problem) bool { return p.What == says }), "%+v", status.Problems)
 		stuck, err := reader.Stuck(t.Context(), time.Now(), 100, time.Now())
 		errorIf(t, err != nil || len(stuck.Causes) < 1 || stuck.Causes[0].Count != 5 ||
-			stuck.Causes[0].Why != "its queue has forgotten it: errand provision --repair", "%+v %v", stuck.Causes, err)
+			stuck.Causes[0].Why != "its queue has forgotten it: errand provision --missing --repair", "%+v %v", stuck.Causes, err)
 		log := b.keepLogs()
 		b.run(b.mandates(), 10*time.Minute, nil)
 		errorIf(t, b.count("mandate.enroll.succeeded.*") != 5 || b.calls("enroll") != 5 || b.queued() != 0,

@@ -23,7 +23,7 @@ func why(o *Open, q Queue, programs []bus.ProgramStatus, now time.Time) string {
 		return "overdue; a worker finds out what was done"
 	}
 	if q.Stranded > 0 && o.Place == 0 && (o.Next == nil || now.After(o.Next.Time)) {
-		return "its queue has forgotten it: errand provision --repair"
+		return "its queue has forgotten it: " + repair(q.restored)
 	}
 	if o.Reason == messages.ReasonScheduled && o.Next != nil && now.Before(o.Next.Time) {
 		return because(o.facts)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/bus"
 	"errand/internal/retry"
@@ -35,6 +36,7 @@ type Queue struct {
 	GivenUp     *messages.Time     `json:"given_up,omitempty"` // when the first of its oldest requests is, of a paused queue
 
 	delivered uint64 // sequence of the last one that a program had
+	restored  bool   // its history is younger than one of its requests; read only where some are stranded
 }
 
 // Of is the queue itself.
@@ -87,12 +89,29 @@ func (r Reader) Queue(ctx context.Context, of bus.Queue, now time.Time) (Queue, 
 	if err == nil && q.Oldest != nil && now.Sub(q.Oldest.Time) >= retry.Stranded {
 		q.Stranded, err = bus.Stranded(ctx, r.JS, of)
 	}
+	if err == nil && q.Stranded > 0 {
+		var events jetstream.Stream
+		if events, err = r.JS.Stream(ctx, bus.EventsOf(q.Operation)); err == nil {
+			q.restored = q.predates(events.CachedInfo().Created)
+		}
+	}
 	if err == nil && q.PausedUntil != nil {
 		if q.Pause, err = r.pause(ctx, of); err == nil {
 			q.GivenUp, err = r.givenUp(ctx, of)
 		}
 	}
 	return q, err
+}
+
+// predates says that a queue has a request that is older than its history.
+func (q Queue) predates(history time.Time) bool { return q.Oldest != nil && q.Oldest.Before(history) }
+
+// repair is what a person does first about a queue that has forgotten requests.
+func repair(restored bool) string {
+	if restored { // to deliver them may be to run them a second time
+		return "nobody knows which of these were run: first read docs/on-call/disaster.md"
+	}
+	return "errand provision --missing --repair"
 }
 
 // giveUpAfter is how long a request is tried that names no end, as the programs have it by default.

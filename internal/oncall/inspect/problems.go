@@ -54,7 +54,7 @@ var ProblemKinds = []ProblemKind{
 	{"nobody_ready", Critical, atProgram, "%s on %s: %s"},
 	{"not_ready", Warning, atProgram, "%s on %s: %s"},
 	{"queue_full", Critical, atNATS, "%s has %d%% of its maximum size: new requests are refused"},
-	{"stranded", Critical, atQueue, "%s: the queue has forgotten %d of its requests, which nobody will run: errand provision --repair"},
+	{"stranded", Critical, atQueue, "%s: the queue has forgotten %d of its requests: %s"},
 	{"paused", Info, atQueue, "%s is paused for another %s%s"},
 	{"pause_outlasts", Warning, atQueue, "%s: %s"},
 	{"backlog", Warning, atQueue, "%s: %d waiting for a worker, the oldest for %s"},
@@ -153,6 +153,8 @@ func (p *problems) programs(s Status) {
 
 func (p *problems) queues(s Status) {
 	for _, q := range s.Queues {
+		i := slices.IndexFunc(s.Streams, func(st Stream) bool { return st.Name == bus.EventsOf(q.Operation) })
+		restored := i >= 0 && q.predates(s.Streams[i].Created.Time)
 		if q.PausedUntil != nil {
 			p.add("paused", q, Span(p.since(q.PausedUntil)), q.Pause)
 		}
@@ -160,13 +162,12 @@ func (p *problems) queues(s Status) {
 			p.add("pause_outlasts", q, outlasts)
 		}
 		if q.Stranded > 0 {
-			p.add("stranded", q, q.Stranded)
+			p.add("stranded", q, q.Stranded, repair(restored))
 		}
-		if q.FirstFree != nil && p.since(q.FirstFree) > longWait {
+		if q.FirstFree != nil && p.since(q.FirstFree) > longWait && stopped(q, s.Programs) == "" { // more programs would not help
 			p.add("backlog", q, q.Untaken, Span(p.since(q.FirstFree)))
 		}
-		i := slices.IndexFunc(s.Streams, func(st Stream) bool { return st.Name == bus.EventsOf(q.Operation) })
-		if i >= 0 && q.Oldest != nil && q.Oldest.Before(s.Streams[i].Created.Time) {
+		if restored {
 			p.add("restored", s.Streams[i].Name, Span(p.since(&s.Streams[i].Created)), q.Operation)
 		}
 	}

@@ -54,7 +54,23 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 		{func(s *Status) { *s.Queues[0].FirstFree = ago(16 * time.Minute) },
 			[]string{"backlog: mandate.enroll: 3 waiting for a worker, the oldest for 16m"}},
 		{func(s *Status) { s.Queues[0].Stranded = 5 },
-			[]string{"stranded: mandate.enroll: the queue has forgotten 5 of its requests, which nobody will run: errand provision --repair"}},
+			[]string{"stranded: mandate.enroll: the queue has forgotten 5 of its requests: errand provision --missing --repair"}},
+		{func(s *Status) { // it may have run them: the programs do not start it over, either
+			oldest := ago(time.Hour)
+			s.Queues[0].Stranded, s.Queues[0].Oldest = 5, &oldest
+			s.Streams[0].Name, s.Streams[0].Created = bus.MandateEvents, ago(59*time.Minute)
+		}, []string{"stranded: mandate.enroll: the queue has forgotten 5 of its requests: nobody knows which of these were run: " +
+			"first read docs/on-call/disaster.md",
+			"restored: MANDATE_EVENTS was made 59m ago, after requests of mandate.enroll that still wait: whether these were run " +
+				"before is not known to it"}},
+		{func(s *Status) { // as the alert: it is the upstream
+			*s.Queues[0].FirstFree = ago(16 * time.Minute)
+			s.Programs[0].Holds = []bus.Hold{{Operation: messages.Enroll, Why: "it answers 503", Since: ago(17 * time.Minute)}}
+		}, []string{"held: mandate.enroll is held for 17m: it answers 503"}},
+		{func(s *Status) { // likewise
+			until := ago(-time.Hour)
+			*s.Queues[0].FirstFree, s.Queues[0].PausedUntil = ago(16*time.Minute), &until
+		}, []string{"paused: mandate.enroll is paused for another 60m"}},
 		{func(s *Status) { until := ago(-time.Hour); s.Queues[0].PausedUntil = &until },
 			[]string{"paused: mandate.enroll is paused for another 60m"}},
 		{func(s *Status) {
@@ -279,4 +295,34 @@ var alertsAlone = map[string]string{
 	"ErrandMemory":             "each process measures it for itself",
 	"ErrandRecipientsFull":     "the poller notes it",
 	"ErrandRestarts":           "Kubernetes restarts programs, and knows how often",
+}
+
+// To deliver them is to run them again, if the history that was lost had their outcomes.
+func TestForgottenRequestsOfALostHistoryAreNotToBeDelivered(t *testing.T) {
+	t.Parallel()
+	in := provisioned(t)
+	in.store(messages.Enroll.Requested(), body{"request_id": "r"})
+	if _, err := in.js.ResetConsumerToSequence(t.Context(), bus.EnrollQueue.Stream, bus.EnrollQueue.Name, 2); err != nil {
+		t.Fatal(err)
+	}
+	says := func(want string) {
+		t.Helper()
+		now := time.Now().Add(time.Hour)
+		stuck, err := in.Stuck(t.Context(), now, 10, now)
+		if err != nil || len(stuck.Causes) != 1 || stuck.Causes[0].Why != "its queue has forgotten it: "+want {
+			t.Errorf("%+v %v, want %s", stuck, err, want)
+		}
+	}
+	says("errand provision --missing --repair")
+	events, err := in.js.Stream(t.Context(), bus.MandateEvents)
+	if err == nil {
+		err = in.js.DeleteStream(t.Context(), bus.MandateEvents)
+	}
+	if err == nil {
+		_, err = in.js.CreateStream(t.Context(), events.CachedInfo().Config)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	says("nobody knows which of these were run: first read docs/on-call/disaster.md")
 }
