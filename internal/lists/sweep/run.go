@@ -55,8 +55,7 @@ func (r *run[T]) lead(ctx context.Context) error {
 	}
 	m.At, m.CompleteThrough = earlier(m.At, now), earlier(m.CompleteThrough, now)
 	r.since = later(r.since, m.Since)
-	r.state, r.marked, r.background, r.anchored = m, m, background{}, anchored{listed: m.Total}
-	r.told = r.stored
+	r.state, r.marked, r.told, r.background, r.anchored = m, m, r.stored, background{}, anchored{listed: m.Total}
 	return nil
 }
 
@@ -260,9 +259,6 @@ func (r *run[T]) head(ctx context.Context) error {
 	return nil
 }
 
-// second is the longest time for which rows of a list may have the same time.
-const second = time.Second
-
 // through is up to when no more rows were made than heads have shown. Those that come next may have the time of the newest, if that was
 // just now. Where the list's clock is ahead, a time counts when it is past by ours.
 func (a *anchored) through(h *reading) time.Time {
@@ -270,7 +266,7 @@ func (a *anchored) through(h *reading) time.Time {
 	if h.Began.Sub(through) < retry.RoundEvery {
 		through = through.Add(-time.Millisecond)
 	}
-	if !a.held.IsZero() && !a.held.After(h.Began) && h.Began.Sub(a.heldAt) >= second {
+	if !a.held.IsZero() && !a.held.After(h.Began) && h.Began.Sub(a.heldAt) >= time.Second { // rows may have the same
 		if through = later(through, a.held); !a.held.Equal(h.latest) {
 			a.held = time.Time{}
 		}

@@ -233,7 +233,11 @@ func (s *Sweeper[T]) failed(err error, failures int) time.Duration {
 	case held:
 		s.setFault(fmt.Sprintf("%s answers %d: credentials or account", s.Name, e.Status), true)
 	case first || s.Fault() != "" || failures >= maxFailures:
-		s.setFault(fmt.Sprintf("%s: no sweep came through lately: %v", s.Name, err), upstream)
+		why := fmt.Sprintf("no sweep came through lately: %v", err)
+		if upstream {
+			why = s.Name + ": " + why
+		}
+		s.setFault(why, upstream)
 	}
 	return wait
 }
