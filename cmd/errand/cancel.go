@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"errand/internal/oncall/act"
 	"errand/pkg/messages"
@@ -61,16 +62,12 @@ func (k *oneRequest) act(ctx context.Context, name, says string, c console,
 	if !messages.IsID(k.ID) {
 		return invalid("ID", "must be a request id: up to 64 letters, digits, - and _, got %q", k.ID)
 	}
-	op := messages.Operation("")
-	if k.Operation != "" {
-		named, err := operationsOf("--op", []string{k.Operation})
-		if err != nil {
-			return err
-		}
-		op = named[0]
+	ops, err := operationsOf("--op", slices.DeleteFunc([]string{k.Operation}, func(op string) bool { return op == "" }))
+	if err != nil {
+		return err
 	}
 	return k.do(ctx, name, c, func(person act.Person) error {
-		op, err := do(person.Requests(), ctx, op, k.ID, k.Why)
+		op, err := do(person.Requests(), ctx, append(ops, "")[0], k.ID, k.Why)
 		if err == nil {
 			fmt.Fprintf(c.out, "%s  %s %s\n", op, k.ID, says)
 		}

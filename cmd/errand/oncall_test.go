@@ -153,6 +153,7 @@ func TestWhoMayActPausesAndIsRecorded(t *testing.T) {
 	misconfigured(t, "--why: is required", as(n, "olga", "pause", "enroll", "--for", "30m")...)
 	misconfigured(t, "--why: is required", as(n, "olga", "resume", "enroll", "--why", " ")...)
 	misconfigured(t, "must be at most 7d", as(n, "olga", "pause", "enroll", "--for", "8d", "--why", "x")...)
+	misconfigured(t, "and more than 0", as(n, "olga", "pause", "enroll", "--for", "off", "--why", "x")...)
 	misconfigured(t, "must be one of", as(n, "olga", "pause", "enrol", "--for", "1h", "--why", "x")...)
 	misconfigured(t, "must be one of", as(n, "olga", "audit", "--verb", "delete")...)
 	if out := errand(t, "", as(n, "olga", "pause", "enroll", "send", "--for", "30m", "--why", "INC-4711")...); !strings.HasPrefix(out,

@@ -40,8 +40,8 @@ func (p *pause) Run(ctx context.Context, c console) error {
 	if err != nil {
 		return err
 	}
-	if p.For.Duration > act.MaxPause {
-		return invalid("--for", "must be at most 7d: requests that wait longer are given up")
+	if p.For.Duration <= 0 || p.For.Duration > act.MaxPause {
+		return invalid("--for", "must be at most 7d, and more than 0: requests that wait longer are given up")
 	}
 	return p.do(ctx, "pause", c, func(person act.Person) error {
 		return eachQueue(ctx, person, c, names, func(r inspect.Reader, q bus.Queue) error {
@@ -127,14 +127,11 @@ func eachQueue(ctx context.Context, person act.Person, c console, names []laneOf
 		}
 		nothing := 0
 		for _, q := range queues {
-			err := f(r, q)
-			if errors.Is(err, act.ErrNothingDone) {
-				if nothing++; nothing < len(queues) {
-					fmt.Fprintln(c.errs, "errand:", err)
-					continue
-				}
-			}
-			if err != nil {
+			switch err := f(r, q); {
+			case errors.Is(err, act.ErrNothingDone) && nothing < len(queues)-1:
+				nothing++
+				fmt.Fprintln(c.errs, "errand:", err)
+			case err != nil:
 				return err
 			}
 		}

@@ -41,13 +41,11 @@ Examples:
 
 func (s *suppressed) Run(ctx context.Context, c console) error {
 	given, err := s.Secrets()
-	switch {
-	case err != nil:
+	if err == nil && s.Address != "" {
+		err = checkAddress(s.Address)
+	}
+	if err != nil {
 		return err
-	case s.Address != "":
-		if err := checkAddress(s.Address); err != nil {
-			return err
-		}
 	}
 	return s.read(ctx, "suppressions", c, func(b broker, now time.Time) (listing, error) {
 		filters := []string{">"}
@@ -135,8 +133,7 @@ func (s *oneAddress) act(ctx context.Context, c console, removed bool, says stri
 		return err
 	}
 	return s.do(ctx, "suppressions", c, func(person act.Person) error {
-		keys := (&bus.Secrets{Conn: person.Conn, Given: given}).KeysOf(ctx, s.Address)
-		err := person.Suppress(ctx, keys, removed, s.Why)
+		err := person.Suppress(ctx, (&bus.Secrets{Conn: person.Conn, Given: given}).KeysOf(ctx, s.Address), removed, s.Why)
 		if err == nil {
 			fmt.Fprintf(c.out, "%s %s\n", s.Address, says)
 		}

@@ -92,7 +92,7 @@ func (r Reader) Queue(ctx context.Context, of bus.Queue, now time.Time) (Queue, 
 	if err == nil && q.Stranded > 0 {
 		var events jetstream.Stream
 		if events, err = r.JS.Stream(ctx, bus.EventsOf(q.Operation)); err == nil {
-			q.restored = q.predates(events.CachedInfo().Created)
+			q.restored = q.Oldest.Before(events.CachedInfo().Created)
 		}
 	}
 	if err == nil && q.PausedUntil != nil {
@@ -102,9 +102,6 @@ func (r Reader) Queue(ctx context.Context, of bus.Queue, now time.Time) (Queue, 
 	}
 	return q, err
 }
-
-// predates says that a queue has a request that is older than its history.
-func (q Queue) predates(history time.Time) bool { return q.Oldest != nil && q.Oldest.Before(history) }
 
 // repair is what a person does first about a queue that has forgotten requests.
 func repair(restored bool) string {

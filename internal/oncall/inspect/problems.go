@@ -154,7 +154,7 @@ func (p *problems) programs(s Status) {
 func (p *problems) queues(s Status) {
 	for _, q := range s.Queues {
 		i := slices.IndexFunc(s.Streams, func(st Stream) bool { return st.Name == bus.EventsOf(q.Operation) })
-		restored := i >= 0 && q.predates(s.Streams[i].Created.Time)
+		restored := i >= 0 && q.Oldest != nil && q.Oldest.Before(s.Streams[i].Created.Time)
 		if q.PausedUntil != nil {
 			p.add("paused", q, Span(p.since(q.PausedUntil)), q.Pause)
 		}
