@@ -23,21 +23,22 @@ func TestWhatNobodyCanMeanIsRefused(t *testing.T) {
 	in.failed("order-1")
 	in.shows("/dead-letters", "order-1")
 	for path, want := range map[string]int{
-		"/requests?before=x":                            400,
-		"/dead-letters?before=%27":                      400,
-		"/requests?operation=nope":                      404,
-		"/requests?state=queued&operation=nope":         404,
-		"/requests?since=0000-01-01T00:00:00Z":          200,
-		"/requests?since=-1h":                           400,
-		"/audit?verb=%3E":                               200,
-		"/audit?actor=%3E&target=*":                     200,
-		"/redrive?letter=x":                             404,
-		"/redrive?letter=1":                             200,
-		"/redrive?operation=nope":                       404,
-		"/requests/..%2f..%2fetc":                       404,
-		"/requests/nope/erase?operation=mandate.enroll": 409,
-		"/requests/" + strings.Repeat("a", 65):          404,
-		"/find/" + strings.Repeat("A", 20000):           404,
+		"/requests?before=x":                               400,
+		"/dead-letters?before=%27":                         400,
+		"/requests?operation=nope":                         404,
+		"/requests?state=queued&operation=nope":            404,
+		"/requests?since=0000-01-01T00:00:00Z":             200,
+		"/requests?since=-1h":                              400,
+		"/audit?verb=%3E":                                  200,
+		"/audit?actor=%3E&target=*":                        200,
+		"/redrive?letter=x":                                404,
+		"/redrive?letter=1":                                200,
+		"/redrive?operation=nope":                          404,
+		"/requests/..%2f..%2fetc":                          404,
+		"/requests/nope/erase?operation=mandate.enroll":    409,
+		"/requests/order-1/erase?operation=mandate.enroll": 200,
+		"/requests/" + strings.Repeat("a", 65):             404,
+		"/find/" + strings.Repeat("A", 20000):              404,
 	} {
 		if status, page := in.get(path); status != want {
 			t.Errorf("%.60s: %d, want %d\n%s", path, status, want, page)
