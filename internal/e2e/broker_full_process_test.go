@@ -48,7 +48,7 @@ func TestNoRoomShowsInReadinessUntilThereIsSome(t *testing.T) {
 				in.waitOutcomes(p.events(), 1, time.Minute)
 				in.untilReady(program)
 
-				in.fault(sandbox.Fault{Operation: p.call, Kind: sandbox.DelayAnswer, Delay: sandbox.Duration(2 * time.Second)})
+				in.fault(sandbox.Fault{Operation: p.call, Kind: sandbox.DelayAnswer, Delay: sandbox.Duration(12 * time.Second)}) // to fill takes time
 				in.publish(p.Requested(), p.request("r1", "on_unknown", "report"))
 				in.until("the call", time.Minute, func() bool { return in.calls(p.call) == 2 })
 				room := c.fill(t, in)
@@ -71,7 +71,7 @@ func fillServer(t *testing.T, in *installation) (room func()) {
 	_, err := in.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: filler, Subjects: []string{"filler"}})
 	must(t, err)
 	var full *jetstream.APIError
-	for block := make([]byte, 256<<10); full == nil; {
+	for block := make([]byte, 1000<<10); full == nil; {
 		if _, err := in.js.Publish(t.Context(), "filler", block); err != nil && !errors.As(err, &full) {
 			t.Fatal(err)
 		}
