@@ -138,6 +138,9 @@ func (f *follower) news(ctx context.Context, show func(event)) (err error) {
 	ends := map[string]uint64{}
 	for _, s := range f.sources {
 		end := bus.Scan{Stream: s.scan.Stream}
+		if _, known := ends[end.Stream]; known {
+			continue
+		}
 		for end.ToEnd(ctx, f.b.nc) != nil && retry.Pause(ctx, retry.Follow) {
 		}
 		ends[end.Stream] = end.From

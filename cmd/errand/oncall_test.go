@@ -141,6 +141,7 @@ func TestWhoIsOnCallHasAnAnswerToEveryQuestion(t *testing.T) {
 	misconfigured(t, "must be one of", as(n, "ann", "list", "--state", "done")...)
 	misconfigured(t, "must be one of", as(n, "ann", "list", "--reason", "bad")...)
 	misconfigured(t, "must be one of", as(n, "ann", "list", "--op", "enrol")...)
+	misconfigured(t, "--limit: must be positive", as(n, "ann", "stuck", "--limit", "0")...)
 	if got := n.Violations(); len(got) > 0 {
 		t.Errorf("a command tried what its user may not do: %q", got)
 	}

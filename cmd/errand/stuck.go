@@ -27,8 +27,11 @@ Examples:
 }
 
 func (s *stuck) Run(ctx context.Context, c console) error {
+	if s.Limit == 0 {
+		return invalid("--limit", "must be positive")
+	}
 	return s.read(ctx, "stuck", c, func(b broker, now time.Time) (listing, error) {
-		found, err := b.reader().Stuck(ctx, now.Add(-s.Older), int(max(s.Limit, 1)), now)
+		found, err := b.reader().Stuck(ctx, now.Add(-s.Older), int(s.Limit), now)
 		return s.list(found, now), err
 	})
 }
