@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
@@ -77,7 +76,7 @@ func (p *Publisher) suppress(ctx context.Context, s Suppression) error {
 	}
 	for last := uint64(0); ; {
 		if s.By == "" {
-			m.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(last, 10)}
+			Fence(m.Header, m.Subject, last)
 		}
 		if _, err = p.Publish(ctx, m); !isConflict(err) {
 			return err

@@ -169,8 +169,8 @@ func (s *search) add(op messages.Operation, id, as string) *Found {
 
 func (s *search) visit(ctx context.Context, m bus.Message) bool {
 	subject := messages.ParseSubject(m.Subject)
-	if keys := messages.SecretKeysIn(subject, m.Data); keys != nil {
-		s.called(ctx, subject, keys)
+	if strings.Contains(s.text, "@") { // else no call is to it
+		s.called(ctx, subject, messages.SecretKeysIn(subject, m.Data))
 	}
 	var as []messages.NamedAs
 	messages.EachName(subject.Operation, m.Data, func(n messages.Name) bool {
@@ -222,7 +222,7 @@ func (f *Found) named(subject messages.Subject, m bus.Message, as []messages.Nam
 
 // called looks for an address in the keys of a call.
 func (s *search) called(ctx context.Context, subject messages.Subject, keys *messages.SecretKeys) {
-	if !strings.Contains(s.text, "@") {
+	if keys == nil {
 		return
 	}
 	s.mu.Lock()
