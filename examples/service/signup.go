@@ -104,8 +104,8 @@ func (s *service) listen(ctx context.Context) error {
 func (s *service) ended(ctx context.Context, o errand.Outcome) error {
 	order := o.About().RequestID[len("signup-"):]
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	known := s.signups[order]
+	s.mu.Unlock()
 	switch o := o.(type) {
 	case errand.Succeeded:
 		link, _ := o.Link()
@@ -122,6 +122,8 @@ func (s *service) ended(ctx context.Context, o errand.Outcome) error {
 	case errand.Resolved: // enrolled or not, its link is lost: a person has to look
 		known.state = "failed"
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.signups[order] = known
 	return nil
 }
