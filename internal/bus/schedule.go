@@ -62,7 +62,7 @@ const contents = 16
 // ErrTooLarge means that a request with what is noted beside it would not fit into its queue again.
 var ErrTooLarge = errors.New("nats: the request is too large to be scheduled")
 
-// Schedule keeps a request until its time, without its own headers if there is no room. The same again changes nothing.
+// Schedule keeps a request until its time; without its own headers if it would be too large with them. Repeating it changes nothing.
 // Errors: ErrTooLarge, or Publish's.
 func (p *Publisher) Schedule(ctx context.Context, r *Request, s Schedule) error {
 	fits := func(m *nats.Msg) bool {

@@ -88,7 +88,7 @@ func TestAnOutcomeWaitsForRoom(t *testing.T) {
 	}
 }
 
-// There is no room for the announcement of a call: the call is not made before there is.
+// While there is no room to announce a call, the call is not made.
 func TestNoCallIsMadeThatCannotBeAnnounced(t *testing.T) {
 	for _, c := range writes {
 		for _, l := range limits {

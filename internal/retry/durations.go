@@ -5,7 +5,7 @@ import "time"
 // What is tried again, and how often.
 var (
 	Store = Schedule{50 * time.Millisecond, 2 * time.Second}  // for a write or a read that NATS did not answer
-	Keep  = Schedule{100 * time.Millisecond, 5 * time.Second} // for what is stored without a fence, such as records of calls
+	Keep  = Schedule{100 * time.Millisecond, 5 * time.Second} // for what is stored without a fence, such as records of acts
 	Fault = Schedule{5 * time.Second, time.Minute}            // for a request that met an internal error: once a minute in the end
 	Spans = Schedule{time.Second, 5 * time.Second}            // for spans that a collector did not accept
 )

@@ -158,12 +158,12 @@ func ParseSubject(subject string) Subject {
 	return s
 }
 
-// Request returns the operation and the id of the request that the message belongs to: a batch, a
-// delivery and the record of a call belong to a message, a callback and the state of a mandate to an
-// enrollment. The id is "" for a request, a dead letter and the log as a whole.
+// Request returns the operation and the id of the request that the message belongs to: a batch and a
+// delivery belong to a message, a callback and the state of a mandate to an enrollment.
+// The id is "" for a request, a dead letter and the log as a whole.
 func (s Subject) Request() (Operation, string) {
 	switch s.Operation {
-	case Batch, Delivery, Log:
+	case Batch, Delivery:
 		return Send, s.ID
 	case Application, Deduction, Callback:
 		return Enroll, s.ID

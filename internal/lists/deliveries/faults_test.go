@@ -215,7 +215,7 @@ func TestManyMailsToOneAddressAreMatchedFast(t *testing.T) {
 }
 
 // A service that is busy at first, for longer than an announcement holds, takes the message at a later try. Nothing happened before: no
-// row is of those tries, and whoever has his row gets no other.
+// row belongs to those tries, and a recipient who has a row gets no other.
 func TestTriesThatFoundTheServiceBusyHaveNoRows(t *testing.T) {
 	for _, batches := range []int{1, 2} {
 		inScenario(t, func(s *scenario) {

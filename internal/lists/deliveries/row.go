@@ -111,7 +111,7 @@ func (r row) skew() int64 {
 	return maxSkew + max(0, r.seen-cmp.Or(r.accepted, r.created, r.seen))/driftTime
 }
 
-// party is the keys of an address that a record of a call may have, one of each secret; 0 where there are fewer.
+// party is the keys of an address that the event of a call may have, one of each secret; 0 where there are fewer.
 type party [maxSecrets]messages.Key
 
 func (p party) is(k messages.Key) bool { return k != 0 && slices.Contains(p[:], k) }

@@ -259,7 +259,7 @@ func (r *run[T]) head(ctx context.Context) error {
 	return nil
 }
 
-// through is up to when no more rows were made than heads have shown. Those that come next may have the time of the newest, if that was
+// through is the time up to which heads have shown every row. The next rows may have the same time as the newest, if that was
 // just now. Where the list's clock is ahead, a time counts when it is past by ours.
 func (a *anchored) through(h *reading) time.Time {
 	through := h.newest

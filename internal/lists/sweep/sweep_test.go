@@ -529,7 +529,7 @@ func TestPublishingBeginsAtSince(t *testing.T) {
 	})
 }
 
-// A time to come, as by a wrong zone, is no reason to publish all that there is.
+// A time in the future, such as one in a wrong zone, does not publish the whole list.
 func TestPublishingBeginsAtATimeToCome(t *testing.T) {
 	inWorld(t, 500, func(w *world) {
 		began := time.Now()

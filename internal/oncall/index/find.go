@@ -147,7 +147,7 @@ func (q *search) mails(hash int64, into *Finding) error {
 		return err
 	})
 	for n, m := range last {
-		if err == nil { // it is found as well where the record of its call is made with an unknown secret
+		if err == nil { // it is found as well where the keys of its call are made with an unknown secret
 			err = q.add(messages.NamedRecipient, "SELECT "+rowColumns+" FROM request WHERE n = ?", n)
 		}
 		if f := q.found[n]; f != nil {

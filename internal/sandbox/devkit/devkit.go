@@ -88,7 +88,7 @@ func InProcess(dir string) (*NATS, error) {
 	return start(dir, server.Options{DontListen: true, Host: "127.0.0.1", Port: server.RANDOM_PORT}, "")
 }
 
-// Listen gives a server of InProcess a free loopback port, until it stops.
+// Listen opens a free loopback port of a server that InProcess started; the port is closed when the server stops.
 func (n *NATS) Listen() (url string, err error) {
 	n.Server.AcceptLoop(make(chan struct{}))
 	if why := n.log.takeFatal(); why != "" {
