@@ -64,7 +64,7 @@ func TestRowsOfAFastLogArePublishedWithinSeconds(t *testing.T) {
 		<-every
 	}
 	in.until("every row to be published", 2*time.Minute, in.published("mail.delivery.delivered.*", 1000**fastMails))
-	in.until("a watermark that covers them", 30*time.Second, func() bool {
+	in.until("a watermark that covers them", 2*time.Minute, func() bool {
 		var covered messages.Watermark
 		last, err := in.stream(bus.MailDeliveries).GetLastMsgForSubject(t.Context(), "mail.log.watermark")
 		return err == nil && messages.DecodeEvent(last.Data, &covered) == nil && covered.TotalRecord == 1000**fastMails
