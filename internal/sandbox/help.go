@@ -10,7 +10,6 @@ const Help = `Upstreams
 Pages
   /                 what was accepted, refused and made to fail, and every enrollment
   /calls            the last 200 calls, with what was asked and answered
-  /trouble          buttons for the common faults, and for the deductions of the next cycle
   /enroll/<token>   the url of an enrollment: approve, decline, cancel, or let it expire
   /mail             sent mail: subject, recipients, status
 

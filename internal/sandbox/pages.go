@@ -26,7 +26,7 @@ type head struct {
 // pageOf is a page that the others link to.
 type pageOf struct{ Path, Text string }
 
-var pageList = []pageOf{{"/", "Overview"}, {"/calls", "Calls"}, {"/mail", "Mail"}, {"/trouble", "Trouble"}}
+var pageList = []pageOf{{"/", "Overview"}, {"/calls", "Calls"}, {"/mail", "Mail"}}
 
 func headOf(title, path string) head {
 	return head{title, path, style.Style.Path, style.Icon.Path, pageList}
@@ -48,8 +48,6 @@ func (s *Sandbox) servePages(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "a page elsewhere may not decide", http.StatusForbidden)
 	case enrolling && r.Method == http.MethodPost:
 		s.postDecision(w, r, token)
-	case r.URL.Path == "/trouble" && r.Method == http.MethodPost:
-		s.guarded(http.HandlerFunc(s.postTrouble)).ServeHTTP(w, r)
 	case !reading:
 		w.Header().Set("Allow", "GET")
 		http.Error(w, "read-only", http.StatusMethodNotAllowed)
@@ -61,8 +59,6 @@ func (s *Sandbox) servePages(w http.ResponseWriter, r *http.Request) {
 		s.mailPage(w, r)
 	case r.URL.Path == "/calls": // it shows what was said: only for requests that name this sandbox
 		s.guarded(http.HandlerFunc(s.callsPage)).ServeHTTP(w, r)
-	case r.URL.Path == "/trouble":
-		s.troublePage(w)
 	case r.URL.Path == style.Style.Path:
 		style.Style.ServeHTTP(w, r)
 	case r.URL.Path == style.Icon.Path:
