@@ -17,13 +17,12 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 )
 
 // directory is this one, in the tree.
 const directory = "scripts/k8s-e2e"
 
-// commands are the binaries and their packages, in the order of building.
+// commands are the binaries and their packages, in the order of building. The first toValidate are all that validate runs.
 var commands = []struct{ name, pkg string }{
 	{"kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"},
 	{"kubectl", "k8s.io/kubernetes/cmd/kubectl"},
@@ -31,11 +30,11 @@ var commands = []struct{ name, pkg string }{
 	{"kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler"},
 	{"kubelet", "k8s.io/kubernetes/cmd/kubelet"},
 	{"kube-proxy", "k8s.io/kubernetes/cmd/kube-proxy"},
-	{"keda-operator", "github.com/kedacore/keda/v2/cmd/operator"},
-	{"keda-adapter", "github.com/kedacore/keda/v2/cmd/adapter"},
 	{"nats-server", "github.com/nats-io/nats-server/v2"},
 	{"coredns", "errand/scripts/k8s-e2e/cluster/coredns"},
 }
+
+const toValidate = 2
 
 // build is the command that builds the binaries.
 type build struct {
@@ -48,7 +47,7 @@ func (b *build) Run(ctx context.Context) error {
 	if b.Check {
 		return b.check()
 	}
-	bin, err := b.binaries(ctx)
+	bin, err := b.binaries(ctx, len(commands))
 	if err == nil {
 		fmt.Println("built:", bin)
 	}
@@ -61,9 +60,10 @@ func (b *build) check() error {
 	if err != nil {
 		return err
 	}
-	absent := missing(filepath.Join(bin, "bin"), "kube-apiserver", "kubectl")
-	if len(absent) > 0 {
-		err = fmt.Errorf("not built yet: %s; `go run -C scripts/k8s-e2e . build` does, in 10 to 20 minutes", strings.Join(absent, ", "))
+	for _, c := range commands[:toValidate] {
+		if missing(bin, c.name) {
+			err = errors.Join(err, fmt.Errorf("not built yet: %s; `go run -C scripts/k8s-e2e . validate` does", c.name))
+		}
 	}
 	return errors.Join(err, installed("etcd"))
 }
@@ -92,19 +92,16 @@ func (p *place) binaryDir() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// What determines the binaries: the files of cluster, and what is cut out of KEDA.
-	here, sum := os.DirFS(filepath.Join(root, directory)), sha256.New()
-	for _, from := range []string{"cluster", "trim.go"} {
-		err = errors.Join(err, fs.WalkDir(here, from, func(name string, d fs.DirEntry, err error) error {
-			if err != nil || d.IsDir() {
-				return err
-			}
-			text, err := fs.ReadFile(here, name)
-			fmt.Fprintf(sum, "%s %d\n%s", name, len(text), text)
+	sources, sum := os.DirFS(filepath.Join(root, directory, "cluster")), sha256.New()
+	err = fs.WalkDir(sources, ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
 			return err
-		}))
-	}
-	return filepath.Join(cache, hex.EncodeToString(sum.Sum(nil))[:12]), err
+		}
+		text, err := fs.ReadFile(sources, name)
+		fmt.Fprintf(sum, "%s %d\n%s", name, len(text), text)
+		return err
+	})
+	return filepath.Join(cache, hex.EncodeToString(sum.Sum(nil))[:12], "bin"), err
 }
 
 // tree is the root of the project.
@@ -116,131 +113,56 @@ var tree = sync.OnceValues(func() (string, error) {
 	return strings.TrimSpace(string(out)), nil
 })
 
-// source reads a file of this directory.
-func source(name string) ([]byte, error) {
+// missing reports whether a binary is not in a directory.
+func missing(dir, name string) bool {
+	_, err := os.Stat(filepath.Join(dir, name))
+	return err != nil
+}
+
+// binaries returns the directory of the binaries, after it has built what is missing of the first n.
+func (p *place) binaries(ctx context.Context, n int) (string, error) {
+	bin, err := p.binaryDir()
+	if err != nil {
+		return "", err
+	}
 	root, err := tree()
 	if err != nil {
-		return nil, err
-	}
-	return os.ReadFile(filepath.Join(root, directory, name))
-}
-
-// missing returns the names that are not in bin.
-func missing(bin string, names ...string) (out []string) {
-	for _, name := range names {
-		if _, err := os.Stat(filepath.Join(bin, name)); err != nil {
-			out = append(out, name)
-		}
-	}
-	return out
-}
-
-// binaries returns the directory of the binaries, after it has built what is missing.
-func (p *place) binaries(ctx context.Context) (string, error) {
-	dir, err := p.binaryDir()
-	if err != nil {
 		return "", err
 	}
-	bin := filepath.Join(dir, "bin")
-	var names []string
-	for _, c := range commands {
-		names = append(names, c.name)
-	}
-	absent := missing(bin, names...)
-	if len(absent) == 0 {
-		return bin, nil
-	}
-	fmt.Printf("building %d of %d programs into %s\nThe first time takes 15 minutes of CPU time and 6 GB of Go's caches.\n", len(absent),
-		len(names), bin)
-	flags, err := prepare(ctx, filepath.Join(dir, "src"))
-	if err != nil {
-		return "", err
-	}
-	done := 0
-	for _, c := range commands {
-		if !slices.Contains(absent, c.name) {
+	src := filepath.Join(filepath.Dir(bin), "src")
+	copied := false
+	for i, c := range commands[:n] {
+		if !missing(bin, c.name) {
 			continue
 		}
-		done++
-		fmt.Printf("  %2d/%d  %-24s", done, len(absent), c.name)
-		began := time.Now()
+		if !copied { // go build writes go.sum beside the go.mod
+			if err := errors.Join(os.RemoveAll(src), os.CopyFS(src, os.DirFS(filepath.Join(root, directory, "cluster")))); err != nil {
+				return "", err
+			}
+			copied = true
+		}
+		fmt.Printf("building %d of %d: %s\n", i+1, n, c.name)
 		// Under a temporary name first, so that a binary with its final name is complete.
 		unfinished := filepath.Join(bin, "."+c.name)
-		_, err := goCommand(ctx, filepath.Join(dir, "src"), "build", "-mod=mod", "-trimpath", "-ldflags", flags, "-o", unfinished, c.pkg)
+		_, err := goCommand(ctx, src, "build", "-mod=mod", "-trimpath", "-ldflags", "-s -w", "-o", unfinished, c.pkg)
 		if err == nil {
 			err = os.Rename(unfinished, filepath.Join(bin, c.name))
 		}
 		if err != nil {
-			fmt.Println()
 			return "", err
 		}
-		fmt.Printf("%5.0f s\n", time.Since(began).Seconds())
 	}
 	return bin, nil
 }
 
-// prepare writes the module in which everything is built, and returns the linker's flags: without a version Kubernetes
-// calls itself v0.0.0, which misleads KEDA.
-func prepare(ctx context.Context, src string) (string, error) {
-	root, err := tree()
-	if err != nil {
-		return "", err
-	}
-	if err := errors.Join(os.RemoveAll(src), os.CopyFS(src, os.DirFS(filepath.Join(root, directory, "cluster")))); err != nil {
-		return "", err
-	}
-	keda, err := module(ctx, "github.com/kedacore/keda/v2")
-	if err != nil {
-		return "", err
-	}
-	if err := trimKEDA(keda, filepath.Join(src, "keda")); err != nil {
-		return "", err
-	}
-	version, err := pinned("k8s.io/kubernetes")
-	if err != nil {
-		return "", err
-	}
-	parts := strings.Split(strings.TrimPrefix(version, "v"), ".")
-	flags := []string{"-s -w"}
-	for _, pkg := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
-		flags = append(flags, fmt.Sprintf("-X %[1]s.gitVersion=%[2]s -X %[1]s.gitMajor=%[3]s -X %[1]s.gitMinor=%[4]s -X %[1]s.gitTreeState=clean",
-			pkg, version, parts[0], parts[1]))
-	}
-	return strings.Join(flags, " "), nil
-}
-
-// pinned is the version of a module in cluster/go.mod.
-func pinned(module string) (string, error) {
-	text, err := source("cluster/go.mod")
-	if err != nil {
-		return "", err
-	}
-	for line := range strings.Lines(string(text)) {
-		if words := strings.Fields(line); len(words) == 2 && words[0] == module {
-			return words[1], nil
-		}
-	}
-	return "", fmt.Errorf("cluster/go.mod does not require %s", module)
-}
-
-// module downloads a module with its pinned version, or the version after an @, and returns its directory.
+// module downloads a module, named with its version, and returns its directory.
 func module(ctx context.Context, name string) (string, error) {
-	if !strings.Contains(name, "@") {
-		version, err := pinned(name)
-		if err != nil {
-			return "", err
-		}
-		name += "@" + version
-	}
 	out, err := goCommand(ctx, os.TempDir(), "mod", "download", "-json", name)
-	if err != nil {
-		return "", err
-	}
 	var got struct{ Dir string }
-	if err := json.Unmarshal(out, &got); err != nil {
-		return "", fmt.Errorf("go mod download %s: %w", name, err)
+	if err == nil {
+		err = json.Unmarshal(out, &got)
 	}
-	return got.Dir, nil
+	return got.Dir, err
 }
 
 // goCommand runs the go command in dir; the error contains its messages.

@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -71,7 +70,6 @@ func (c *local) keys() error {
 		c.ca.leaf("apiserver", "kube-apiserver", "", c.address, "127.0.0.1", "localhost", "kubernetes.default.svc"),
 		c.ca.leaf("apiserver-kubelet", "kube-apiserver-kubelet", "system:masters"),
 		c.ca.leaf("service-accounts", "service-accounts", ""),
-		c.ca.leaf("keda", "keda", "", "127.0.0.1", "localhost", "keda-operator.keda.svc", "keda-metrics-apiserver.keda.svc"),
 	)
 	for _, who := range []struct{ name, user, group string }{
 		{"admin", "admin", "system:masters"},
@@ -133,7 +131,7 @@ func (c *local) controllers() error {
 	return errors.Join(
 		c.start("kube-controller-manager", nil, filepath.Join(c.bin, "kube-controller-manager"), append(client("controllers"),
 			"--use-service-account-credentials=true", "--service-account-private-key-file="+c.pki("service-accounts.key"),
-			"--root-ca-file="+c.pki("ca.crt"), "--horizontal-pod-autoscaler-sync-period=2s")...),
+			"--root-ca-file="+c.pki("ca.crt"))...),
 		c.start("kube-scheduler", nil, filepath.Join(c.bin, "kube-scheduler"), client("scheduler")...))
 }
 
@@ -149,20 +147,6 @@ func (c *local) kubectlWith(ctx context.Context, input string, args ...string) (
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.config("admin"), "HOME="+c.dir) // for its cache
 	out, err := output(cmd)
 	return strings.TrimSpace(string(out)), err
-}
-
-// reach returns the address inside the cluster, which this process is in.
-func (c *local) reach(ctx context.Context, target string, port int) (string, error) {
-	kind, host, _ := strings.Cut(target, "/")
-	if kind == "pod" {
-		var err error
-		if host, err = c.kubectl(ctx, "-n", namespace, "get", target, "-o", "jsonpath={.status.podIP}"); err != nil {
-			return "", err
-		}
-	} else {
-		host += "." + namespace + ".svc.cluster.local"
-	}
-	return net.JoinHostPort(host, strconv.Itoa(port)), nil
 }
 
 // broken returns an error for each program of the cluster that has ended on its own.

@@ -51,7 +51,7 @@ func archives(ctx context.Context, root, bin, cache string) (string, error) {
 // install builds a program of another module with its own versions, and returns the binary.
 func install(ctx context.Context, cache, pkg, name string) (string, error) {
 	dir := filepath.Join(cache, "installed", filepath.Base(pkg))
-	if len(missing(dir, name)) == 0 {
+	if !missing(dir, name) {
 		return filepath.Join(dir, name), nil
 	}
 	fmt.Println("building", pkg)

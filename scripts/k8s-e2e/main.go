@@ -1,7 +1,7 @@
 //go:build linux
 
 // Command k8s-e2e tests the manifests and the images on a real Kubernetes: control plane, one node with containerd
-// and kubelet, kube-proxy, CoreDNS and KEDA, all built from source by Go and run in their own namespaces.
+// and kubelet, kube-proxy and CoreDNS, all built from source by Go and run in their own namespaces.
 //
 //	build     build the binaries, once, into the user's cache
 //	validate  with etcd and kube-apiserver only: does the API accept every overlay and component?
@@ -18,6 +18,6 @@ func main() {
 type cli struct {
 	Prove    prove    `cmd:"" default:"withargs" help:"Deploy the sandbox overlay and try to break it. Needs root."`
 	Validate validate `cmd:"" help:"Ask a real API server whether it accepts every overlay and component. Needs no root."`
-	Build    build    `cmd:"" help:"Build Kubernetes, KEDA, CoreDNS and nats-server from source, once."`
+	Build    build    `cmd:"" help:"Build Kubernetes, CoreDNS and nats-server from source, once."`
 	Inside   inside   `cmd:"" hidden:"" help:"The part that runs in the namespaces."`
 }

@@ -22,7 +22,8 @@ import (
 
 // control calls the sandbox's control API.
 func (w *world) control(ctx context.Context, method, path, body string, into any) error {
-	request, err := http.NewRequestWithContext(ctx, method, w.sandbox+"/_sandbox"+path, strings.NewReader(body))
+	const sandbox = "http://sandbox.errand.svc.cluster.local:8085/_sandbox" // this process is in the cluster
+	request, err := http.NewRequestWithContext(ctx, method, sandbox+path, strings.NewReader(body))
 	if err != nil {
 		return err
 	}
@@ -50,12 +51,6 @@ func (w *world) latency(ctx context.Context, d time.Duration) error {
 	return w.control(ctx, http.MethodPut, "/settings", fmt.Sprintf(`{"latency":%q}`, d), nil)
 }
 
-// fault makes calls fail until the returned function is called.
-func (w *world) fault(ctx context.Context, rule string) (clear func(context.Context) error, err error) {
-	return func(ctx context.Context) error { return w.control(ctx, http.MethodDelete, "/faults", "", nil) },
-		w.control(ctx, http.MethodPost, "/faults", rule, nil)
-}
-
 // upstreamState is what the upstreams really did.
 type upstreamState struct {
 	Enroll struct {
@@ -79,10 +74,10 @@ func (w *world) oracle(ctx context.Context) (upstreamState, error) {
 	return d, err
 }
 
-// connect finds the sandbox, and makes a connection for each NATS user, with its own permissions.
+// connect makes a connection for each NATS user, with its own permissions.
 func (w *world) connect(ctx context.Context) error {
 	secrets := map[string][2]string{"producer": {"nats-people", "producer"}, "provisioner": {"errand-provision", "nats-password"}}
-	return w.connectAs(ctx, "nats://"+get(w.reach(ctx, "service/nats", 4222)), func(user string) string {
+	return w.connectAs(ctx, "nats://nats.errand.svc.cluster.local:4222", func(user string) string {
 		encoded := get(w.k(ctx, "get", "secret", secrets[user][0], "-o", "jsonpath={.data."+secrets[user][1]+"}"))
 		return string(get(base64.StdEncoding.DecodeString(encoded)))
 	})
@@ -90,7 +85,6 @@ func (w *world) connect(ctx context.Context) error {
 
 // connectAs is connect with these passwords.
 func (w *world) connectAs(ctx context.Context, url string, password func(user string) string, options ...nats.Option) error {
-	w.sandbox = "http://" + get(w.reach(ctx, "service/sandbox", 8085))
 	for user, js := range map[string]*jetstream.JetStream{"producer": &w.producer, "provisioner": &w.provisioner} {
 		nc := get(nats.Connect(url, append(options, nats.UserInfo(user, password(user)), nats.CustomInboxPrefix("_INBOX_"+user),
 			nats.MaxReconnects(-1))...))
@@ -112,32 +106,15 @@ func (w *world) events(ctx context.Context, stream, filter string) (map[string]u
 	return info.State.Subjects, nil
 }
 
-// queue is the state of a durable consumer of requests.
-type queue struct {
-	waiting, ackPending uint64
-	repeated            uint64 // deliveries beyond the first of each request
-}
-
-var queues = map[string]string{"mandate-enroll": "MANDATE_REQUESTS", "mail-send": "MAIL_REQUESTS"}
-
-func (w *world) queue(ctx context.Context, name string) (queue, error) {
-	c, err := w.provisioner.Consumer(ctx, queues[name], name)
-	if err != nil {
-		return queue{}, err
-	}
-	i := c.CachedInfo()
-	// Only this consumer's requests are published to the stream, so each message is a request.
-	return queue{waiting: i.NumPending, ackPending: uint64(max(0, i.NumAckPending)), repeated: i.Delivered.Consumer - i.Delivered.Stream}, nil
-}
-
-// repeated counts the deliveries so far beyond the first of each request.
+// repeated counts the deliveries of requests so far beyond the first of each.
 func (w *world) repeated(ctx context.Context) (n uint64, err error) {
-	for name := range queues {
-		q, err := w.queue(ctx, name)
+	for name, stream := range map[string]string{"mandate-enroll": "MANDATE_REQUESTS", "mail-send": "MAIL_REQUESTS"} {
+		c, err := w.provisioner.Consumer(ctx, stream, name)
 		if err != nil {
 			return 0, err
 		}
-		n += q.repeated
+		delivered := c.CachedInfo().Delivered // only this consumer's requests are published to the stream, so each message is one
+		n += delivered.Consumer - delivered.Stream
 	}
 	return n, nil
 }

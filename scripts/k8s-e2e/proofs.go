@@ -10,17 +10,11 @@ import (
 	"time"
 )
 
-// assertions are what is proven, in an order in which each has what it needs: first with the overlay in which the number of
-// pods is fixed, then with the one that KEDA scales.
+// assertions are what is proven, in an order in which each has what it needs: first with the sandbox overlay, then with production's.
 var assertions = []assertion{
 	{name: "deploy", text: "one apply starts everything under the restricted policy; another changes nothing", run: checkDeploy, always: true},
 	{name: "work", text: "an enrollment and a message to 2,500 succeed; each delivery is published", run: checkWork},
 	{name: "rollout", text: "a rolling restart under load repeats nothing", run: checkRollout},
-	{name: "scale-down", text: "scaling from 4 pods to 1 under load cuts no call", run: checkScaleDown},
-	{name: "drain", text: "draining the node stops at the disruption budget", run: checkDrain},
-	{name: "token", text: "a wrong token: not ready, says so; a correct one is used without a restart", run: checkWrongToken},
-	{name: "scale", text: "KEDA scales with a backlog and back to 1", run: checkScale},
-	{name: "held", text: "upstream down: not ready, says why, no pod is added; it recovers on its own", run: checkHeld},
 	{name: "production", text: "the production overlay, three NATS servers with TLS and disks: an enrollment and a message succeed",
 		run: checkProduction},
 	{name: "backup", text: "every disk of NATS is lost; restored from the backup, nothing that was run is run again", run: checkBackup},
@@ -30,7 +24,7 @@ var assertions = []assertion{
 
 // notProven is what no assertion shows on this cluster.
 const notProven = `that NetworkPolicies are enforced (this node's network has none), the chart of NATS (a
-StatefulSet stands in for it), more than one node, ingress of alerts, KEDA's admission webhook and certificates.`
+StatefulSet stands in for it), KEDA, more than one node, ingress of alerts.`
 
 // checkDeploy applies the sandbox overlay and waits until everything is ready.
 func checkDeploy(ctx context.Context, w *world) error {

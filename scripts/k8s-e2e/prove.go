@@ -50,7 +50,7 @@ func (p *prove) runEnclosed(ctx context.Context) error {
 		return err
 	}
 	defer lock.Close()
-	bin, err := p.binaries(ctx)
+	bin, err := p.binaries(ctx, len(commands))
 	if err != nil {
 		return err
 	}
@@ -110,10 +110,6 @@ func (i *inside) start(ctx context.Context, p progress) (*local, error) {
 		return nil, err
 	}
 	p.logf("node ready, %d images loaded", len(images))
-	if err := c.startKEDA(ctx); err != nil {
-		return nil, err
-	}
-	p.logf("KEDA ready")
 	return c, nil
 }
 

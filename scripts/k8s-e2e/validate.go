@@ -12,11 +12,12 @@ import (
 	"time"
 )
 
-// operator is the module with the definitions of PodMonitor and PrometheusRule.
-const operator = "github.com/prometheus-operator/prometheus-operator@v0.85.0"
-
-// gateway is the module with the definition of HTTPRoute.
-const gateway = "sigs.k8s.io/gateway-api@v1.4.0"
+// The modules with the definitions of the kinds that are not Kubernetes' own: ScaledObject; PodMonitor and PrometheusRule; HTTPRoute.
+const (
+	keda     = "github.com/kedacore/keda/v2@v2.21.0"
+	operator = "github.com/prometheus-operator/prometheus-operator@v0.85.0"
+	gateway  = "sigs.k8s.io/gateway-api@v1.4.0"
+)
 
 // validate is the command that only asks an API server.
 type validate struct{ place }
@@ -33,7 +34,7 @@ func (v *validate) Run(ctx context.Context) error {
 	if err := installed("etcd"); err != nil {
 		return err
 	}
-	bin, err := v.binaries(ctx)
+	bin, err := v.binaries(ctx, toValidate)
 	if err != nil {
 		return err
 	}
@@ -86,26 +87,19 @@ func (v *validate) Run(ctx context.Context) error {
 
 // define creates the namespace and the kinds that do not belong to Kubernetes.
 func (w *validation) define(ctx context.Context) error {
-	keda, err := module(ctx, "github.com/kedacore/keda/v2")
-	if err != nil {
+	scaling, noKEDA := module(ctx, keda)
+	monitoring, noOperator := module(ctx, operator)
+	routes, noGateway := module(ctx, gateway)
+	if err := errors.Join(noKEDA, noOperator, noGateway); err != nil {
 		return err
 	}
-	prometheus, err := module(ctx, operator)
-	if err != nil {
-		return err
-	}
-	routes, err := module(ctx, gateway)
-	if err != nil {
-		return err
-	}
-	definitions := filepath.Join(prometheus, "example/prometheus-operator-crd")
+	definitions := filepath.Join(monitoring, "example/prometheus-operator-crd")
 	const namespace = `{apiVersion: v1, kind: Namespace, metadata: {name: errand, labels: {pod-security.kubernetes.io/warn: restricted}}}`
-	_, err = w.kubectlWith(ctx, namespace, "apply", "--server-side", "-f", "-")
-	if err != nil {
+	if _, err := w.kubectlWith(ctx, namespace, "apply", "--server-side", "-f", "-"); err != nil {
 		return err
 	}
 	for _, args := range [][]string{
-		{"apply", "--server-side", "-k", filepath.Join(keda, "config/crd")},
+		{"apply", "--server-side", "-k", filepath.Join(scaling, "config/crd")},
 		{"apply", "--server-side", "-f", filepath.Join(definitions, "monitoring.coreos.com_podmonitors.yaml"),
 			"-f", filepath.Join(definitions, "monitoring.coreos.com_prometheusrules.yaml"),
 			"-f", filepath.Join(routes, "config/crd/standard/gateway.networking.k8s.io_httproutes.yaml")},

@@ -1,6 +1,6 @@
-// What the proof runs, pinned. Kubernetes' own modules are replaced by the set that KEDA asks for, so that all of
-// them compile once. `go run -C scripts/k8s-e2e . build` copies this folder into its cache and puts the trimmed KEDA
-// beside it; there is no go.sum here: Go holds every module against its checksum database.
+// What the proof runs, pinned. Kubernetes' own modules are replaced by one set, so that all of them compile once.
+// `go run -C scripts/k8s-e2e . build` copies this folder into its cache; there is no go.sum here: Go holds every module
+// against its checksum database.
 module errand/scripts/k8s-e2e/cluster
 
 go 1.26.0
@@ -9,14 +9,9 @@ godebug default=go1.26
 
 require (
 	github.com/coredns/coredns v1.14.7
-	github.com/kedacore/keda/v2 v2.21.0
 	github.com/nats-io/nats-server/v2 v2.15.2
 	k8s.io/kubernetes v1.36.3
 )
-
-replace github.com/kedacore/keda/v2 => ./keda
-
-replace github.com/nexus-rpc/nexus-proto-annotations v0.1.0 => github.com/nexus-rpc/nexus-proto-annotations v0.1.1-0.20260629224316-835bd8d49cb4
 
 replace (
 	k8s.io/api => k8s.io/api v0.36.4
