@@ -38,9 +38,8 @@ var doors = map[string]string{
 		"kong isatty nats.go nuid zerolog x/term",
 
 	// What other projects import has no dependencies but, in the client, NATS.
-	"pkg/messages": "pkg/internal/scan",
-	"pkg/internal": "",
-	"pkg/clients":  "pkg/messages pkg/internal/scan loopback", // reasons, texts of events, requests as the documents have them
+	"pkg/messages": "wire",
+	"pkg/clients":  "pkg/messages wire loopback", // reasons, texts of events, requests as the documents have them
 	"pkg/errand":   "pkg/messages nats.go",
 	"docs/schemas": "",
 
@@ -71,7 +70,7 @@ var doors = map[string]string{
 	"internal/throttle":  "retry zerolog x/time",
 	"internal/retry":     "pkg/clients backoff",
 	"internal/telemetry": "history retry pkg/clients pkg/messages otel zerolog",
-	"internal/failpoint": "", "internal/keyfile": "", "internal/loopback": "", "internal/typo": "", "internal/style": "",
+	"internal/failpoint": "", "internal/wire": "", "internal/keyfile": "", "internal/loopback": "", "internal/typo": "", "internal/style": "",
 
 	// A sandbox that shares types with the clients proves nothing about the services.
 	"internal/sandbox":        "loopback style",
@@ -146,7 +145,7 @@ func TestTheClientBringsNATSAlone(t *testing.T) {
 		for _, dep := range pkg.Deps {
 			if first, _, _ := strings.Cut(dep, "/"); pkg.ImportPath == module+"/pkg/errand" && (strings.Contains(first, ".") || first == module) &&
 				!slices.ContainsFunc([]string{"github.com/nats-io/nats.go", "github.com/nats-io/nkeys", "github.com/nats-io/nuid",
-					"github.com/klauspost/compress", "golang.org/x/crypto", "golang.org/x/sys", module + "/pkg"},
+					"github.com/klauspost/compress", "golang.org/x/crypto", "golang.org/x/sys", module + "/pkg", module + "/internal/wire"},
 					func(open string) bool { return under(dep, open) }) {
 				t.Errorf("pkg/errand brings %s", dep)
 			}

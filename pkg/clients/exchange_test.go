@@ -52,22 +52,22 @@ func authority() *tls.Config {
 	return certified().Client().Transport.(*http.Transport).TLSClientConfig
 }
 
-// wire is a server that sees what really arrives: the whole of every request, and the connections they came by.
-type wire struct {
+// origin is a server that sees what really arrives: the whole of every request, and the connections they came by.
+type origin struct {
 	url                   string
 	requests, connections atomic.Int32
 	headers               sync.Map // number of the request from 1 -> http.Header
 }
 
 // listen answers each request, counted from 1 on its connection, with answer, and closes the connection after an answer of false.
-func listen(t *testing.T, answer func(conn net.Conn, n int) bool) *wire {
+func listen(t *testing.T, answer func(conn net.Conn, n int) bool) *origin {
 	t.Helper()
 	return listenOver(t, mode.secure, answer)
 }
 
-func listenOver(t *testing.T, secure bool, answer func(conn net.Conn, n int) bool) *wire {
+func listenOver(t *testing.T, secure bool, answer func(conn net.Conn, n int) bool) *origin {
 	t.Helper()
-	w := new(wire)
+	w := new(origin)
 	w.url = listenRaw(t, secure, func(conn net.Conn) {
 		w.connections.Add(1)
 		reader := bufio.NewReader(conn)

@@ -12,7 +12,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"errand/pkg/internal/scan"
+	"errand/internal/wire"
 )
 
 // secrets removes known secrets from what an upstream says, in the forms in which they come back.
@@ -111,7 +111,7 @@ func (s *secrets) cleanBut(link Link, body []byte) []byte {
 		return clean
 	}
 	from, to := 0, 0
-	scan.Object(object, func(key, value []byte) bool {
+	wire.Object(object, func(key, value []byte) bool {
 		if string(key) == link.Member {
 			from = cap(object) - cap(value)
 			to = from + len(value)

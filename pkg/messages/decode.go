@@ -9,7 +9,7 @@ import (
 	"sync"
 	"unicode/utf8"
 
-	"errand/pkg/internal/scan"
+	"errand/internal/wire"
 )
 
 // form is a request's body on its way from text to struct: the members found,
@@ -89,7 +89,7 @@ func decode[R any](data []byte, fields []field[R], r *R, checks ...check) (Meta,
 
 // open checks the message as a whole and returns the place of its opening brace.
 func (f *form) open() (int, bool) {
-	i := scan.SkipSpace(f.text, 0)
+	i := wire.SkipSpace(f.text, 0)
 	switch {
 	case i == len(f.text):
 		f.fault("body", "is empty")

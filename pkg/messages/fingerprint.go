@@ -11,7 +11,7 @@ import (
 	"strings"
 	"sync"
 
-	"errand/pkg/internal/scan"
+	"errand/internal/wire"
 )
 
 // fingerprint fills in the fingerprint: the SHA-256 of the body as compact JSON, keys
@@ -118,7 +118,7 @@ func (p *canonicalizer) value(i, depth int) int {
 	var end int
 	switch c := p.text[i]; {
 	case c == '"':
-		end = scan.SkipString(p.text, i)
+		end = wire.SkipString(p.text, i)
 		p.string(p.text[i:end])
 		return end
 	case depth <= maxDepth && c == '{':
@@ -126,7 +126,7 @@ func (p *canonicalizer) value(i, depth int) int {
 	case depth <= maxDepth && c == '[':
 		return p.array(i, depth)
 	}
-	end = scan.SkipValue(p.text, i)
+	end = wire.SkipValue(p.text, i)
 	raw := p.text[i:end]
 	if c := raw[len(raw)-1]; isDigit(c) && !isInteger(raw) {
 		p.scratch = appendNumber(p.scratch[:0], raw)

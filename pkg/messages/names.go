@@ -6,7 +6,7 @@ import (
 	"net/url"
 	"strings"
 
-	"errand/pkg/internal/scan"
+	"errand/internal/wire"
 )
 
 // Name is one whole value by which a message can be found: an order number, or something that identifies a person.
@@ -97,7 +97,7 @@ func EachName(op Operation, body []byte, yield func(Name) bool) {
 		n.callback()
 		return
 	}
-	n.value(scan.SkipSpace(body, 0), "")
+	n.value(wire.SkipSpace(body, 0), "")
 }
 
 // namer walks over JSON and yields the names in it.
@@ -121,7 +121,7 @@ func (n *namer) value(i int, field string) int {
 	case '{', '[':
 		return n.values(i, field)
 	}
-	end := scan.SkipValue(n.text, i)
+	end := wire.SkipValue(n.text, i)
 	switch raw := n.text[i:end]; raw[0] {
 	case '"':
 		n.named(field, raw, unquote(raw))
@@ -135,17 +135,17 @@ func (n *namer) value(i int, field string) int {
 // values visits the members of the object or the elements of the array at i.
 func (n *namer) values(i int, field string) int {
 	object := n.text[i] == '{'
-	for i = scan.SkipSpace(n.text, i+1); n.text[i] != '}' && n.text[i] != ']'; {
+	for i = wire.SkipSpace(n.text, i+1); n.text[i] != '}' && n.text[i] != ']'; {
 		if object {
-			key := n.text[i:scan.SkipString(n.text, i)]
+			key := n.text[i:wire.SkipString(n.text, i)]
 			field = unquote(key)
-			i = scan.SkipSpace(n.text, scan.SkipSpace(n.text, i+len(key))+1) // behind the colon
+			i = wire.SkipSpace(n.text, wire.SkipSpace(n.text, i+len(key))+1) // behind the colon
 		}
 		if i = n.value(i, field); n.done {
 			return i
 		}
-		if i = scan.SkipSpace(n.text, i); n.text[i] == ',' {
-			i = scan.SkipSpace(n.text, i+1)
+		if i = wire.SkipSpace(n.text, i); n.text[i] == ',' {
+			i = wire.SkipSpace(n.text, i+1)
 		}
 	}
 	return i + 1
@@ -222,7 +222,7 @@ func (n *namer) callback() {
 func (n *namer) foreign(field, text string) {
 	if start := strings.TrimLeft(text, " \t\r\n"); start != "" && strings.IndexByte(`{["`, start[0]) >= 0 && json.Valid([]byte(text)) {
 		inner := namer{text: []byte(text), all: true, yield: n.yield, done: n.done}
-		inner.value(scan.SkipSpace(inner.text, 0), field)
+		inner.value(wire.SkipSpace(inner.text, 0), field)
 		n.done = inner.done
 		return
 	}

@@ -7,7 +7,7 @@ import (
 	"unicode/utf16"
 	"unicode/utf8"
 
-	"errand/pkg/internal/scan"
+	"errand/internal/wire"
 )
 
 // The functions of this file walk over JSON that json.Valid has passed. They read nothing twice and keep nothing.
@@ -24,14 +24,14 @@ type cursor struct {
 }
 
 // enter returns a cursor behind the opening bracket at i.
-func enter(text []byte, i int) cursor { return cursor{text, scan.SkipSpace(text, i+1)} }
+func enter(text []byte, i int) cursor { return cursor{text, wire.SkipSpace(text, i+1)} }
 
 // element is the next element of an array; false at the end.
 func (c *cursor) element() (span, bool) {
 	if c.text[c.at] == ']' {
 		return span{}, false
 	}
-	value := span{c.at, scan.SkipValue(c.text, c.at)}
+	value := span{c.at, wire.SkipValue(c.text, c.at)}
 	c.pass(value.to)
 	return value, true
 }
@@ -42,19 +42,19 @@ func (c *cursor) member() (key, value span, ok bool) {
 	if c.text[c.at] == '}' {
 		return span{}, span{}, false
 	}
-	key = span{c.at, scan.SkipString(c.text, c.at)}
-	colon := scan.SkipSpace(c.text, key.to)
-	from := scan.SkipSpace(c.text, colon+1)
-	value = span{from, scan.SkipValue(c.text, from)}
+	key = span{c.at, wire.SkipString(c.text, c.at)}
+	colon := wire.SkipSpace(c.text, key.to)
+	from := wire.SkipSpace(c.text, colon+1)
+	value = span{from, wire.SkipValue(c.text, from)}
 	c.pass(value.to)
 	return key, value, true
 }
 
 // pass goes over a comma and the spaces around it.
 func (c *cursor) pass(i int) {
-	i = scan.SkipSpace(c.text, i)
+	i = wire.SkipSpace(c.text, i)
 	if c.text[i] == ',' {
-		i = scan.SkipSpace(c.text, i+1)
+		i = wire.SkipSpace(c.text, i+1)
 	}
 	c.at = i
 }
@@ -82,7 +82,7 @@ func kindOf(raw []byte) kind {
 		}
 		return aString
 	case '{', '[':
-		if last := raw[scan.SkipSpace(raw, 1)]; last == '}' || last == ']' {
+		if last := raw[wire.SkipSpace(raw, 1)]; last == '}' || last == ']' {
 			return absent
 		}
 		if raw[0] == '{' {

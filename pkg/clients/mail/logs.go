@@ -10,8 +10,8 @@ import (
 	"strconv"
 	"time"
 
+	"errand/internal/wire"
 	"errand/pkg/clients"
-	"errand/pkg/internal/scan"
 )
 
 // LogPage is one page of the sending log, newest entries first as far as is known. Entries are added while one reads: those at the end
@@ -96,7 +96,7 @@ type row struct {
 // readEntry reads a row, which is valid JSON.
 func readEntry(raw json.RawMessage) Entry {
 	var r row
-	if !scan.Object(raw, r.set) {
+	if !wire.Object(raw, r.set) {
 		r = row{}
 		_ = json.Unmarshal(raw, &r) // fields of an unexpected type stay empty and do not hide the others
 	}
@@ -113,13 +113,13 @@ func readEntry(raw json.RawMessage) Entry {
 func (r *row) set(key, value []byte) bool {
 	switch string(key) {
 	case "created_at":
-		scan.Text(&r.CreatedAt, value)
+		wire.Text(&r.CreatedAt, value)
 	case "envelope_id":
-		scan.Text(&r.EnvelopeID, value)
+		wire.Text(&r.EnvelopeID, value)
 	case "from":
-		scan.Text(&r.From, value)
+		wire.Text(&r.From, value)
 	case "to":
-		scan.Text(&r.To, value)
+		wire.Text(&r.To, value)
 	case "delivered":
 		_ = r.Delivered.UnmarshalJSON(value)
 	case "status":
@@ -150,7 +150,7 @@ func (s *status) UnmarshalJSON(raw []byte) error {
 		}
 	}
 	var object statusObject
-	if !scan.Object(raw, object.set) {
+	if !wire.Object(raw, object.set) {
 		object = statusObject{}
 		_ = json.Unmarshal(raw, &object)
 	}
@@ -163,7 +163,7 @@ func (s *statusObject) set(key, value []byte) bool {
 	case "delivered":
 		_ = s.Delivered.UnmarshalJSON(value)
 	case "response":
-		scan.Text(&s.Response, value)
+		wire.Text(&s.Response, value)
 	default:
 		return false
 	}
@@ -207,10 +207,10 @@ func cutRows(page []byte) (rest []byte, rows []json.RawMessage) {
 		}
 		return string(key) == "data"
 	}
-	if !scan.Object(bytes.TrimSpace(page), data) || list == nil || !scan.Object(list, data) || list[0] != '[' {
+	if !wire.Object(bytes.TrimSpace(page), data) || list == nil || !wire.Object(list, data) || list[0] != '[' {
 		return page, nil
 	}
-	rows = scan.Elements(list, len(list)/usualRow+1)
+	rows = wire.Elements(list, len(list)/usualRow+1)
 	from := cap(page) - cap(list)
 	return slices.Concat(page[:from], []byte("[]"), page[from+len(list):]), rows
 }

@@ -7,8 +7,8 @@ import (
 	"net/http"
 	"strings"
 
+	"errand/internal/wire"
 	"errand/pkg/clients"
-	"errand/pkg/internal/scan"
 	"errand/pkg/messages"
 )
 
@@ -114,7 +114,7 @@ const longestURL = 8 << 10
 // scanEnrolled reads a valid answer as encoding/json does, quicker; false means that the answer is not simple.
 func scanEnrolled(body []byte) (url, order string, ok bool) {
 	texts := true
-	ok = scan.Object(bytes.TrimSpace(body), func(key, value []byte) bool {
+	ok = wire.Object(bytes.TrimSpace(body), func(key, value []byte) bool {
 		into := &url
 		switch string(key) {
 		case "url":
@@ -124,7 +124,7 @@ func scanEnrolled(body []byte) (url, order string, ok bool) {
 			return false
 		}
 		texts = texts && value[0] == '"'
-		scan.Text(into, value)
+		wire.Text(into, value)
 		return true
 	})
 	return url, order, ok && texts

@@ -1,5 +1,5 @@
-// Package scan reads valid JSON once, where encoding/json would go over it several times.
-package scan
+// Package wire reads valid JSON once, where encoding/json would go over it several times.
+package wire
 
 import (
 	"bytes"
