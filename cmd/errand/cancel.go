@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"errand/internal/oncall/act"
+	"errand/internal/wire"
 	"errand/pkg/messages"
 )
 
@@ -59,7 +60,7 @@ func (k *retryNow) Run(ctx context.Context, c console) error {
 func (k *oneRequest) act(ctx context.Context, name, says string, c console,
 	do func(r act.Requests, ctx context.Context, op messages.Operation, id, why string) (messages.Operation, error),
 ) error {
-	if !messages.IsID(k.ID) {
+	if !wire.IsID(k.ID) {
 		return invalid("ID", "must be a request id: up to 64 letters, digits, - and _, got %q", k.ID)
 	}
 	ops, err := operationsOf("--op", slices.DeleteFunc([]string{k.Operation}, func(op string) bool { return op == "" }))

@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"errand/internal/typo"
+	"errand/internal/wire"
 	"errand/pkg/messages"
 )
 
@@ -23,7 +24,7 @@ func operationOf(subject string) (messages.Operation, error) {
 	var subjects []string
 	for _, op := range messages.Requests {
 		lane := messages.ParseSubject(subject).Lane
-		if may := lane == "" || op.HasLanes() && messages.IsLane(lane); may && op.RequestedIn(lane) == subject {
+		if may := lane == "" || op.HasLanes() && wire.IsLane(lane); may && op.RequestedIn(lane) == subject {
 			return op, nil
 		}
 		subjects = append(subjects, op.Requested())

@@ -12,6 +12,7 @@ import (
 
 	"errand/internal/bus"
 	"errand/internal/retry"
+	"errand/internal/wire"
 	"errand/pkg/messages"
 )
 
@@ -82,7 +83,7 @@ func sources(patterns []string) (list []*source) {
 	for _, stream := range bus.Streams(bus.Limits{}) {
 		var earlier []string
 		for _, pattern := range patterns {
-			overlaps := func(subject string) bool { return messages.PatternsOverlap(pattern, subject) }
+			overlaps := func(subject string) bool { return wire.PatternsOverlap(pattern, subject) }
 			if stream.Retention != jetstream.LimitsPolicy || stream.Name == bus.Keys || !slices.ContainsFunc(stream.Subjects, overlaps) {
 				continue
 			}
@@ -153,7 +154,7 @@ func (f *follower) news(ctx context.Context, show func(event)) (err error) {
 		first := slices.MinFunc(left, func(a, b *source) int { return a.page[0].Time.Compare(b.page[0].Time) })
 		e := first.page[0]
 		first.page = first.page[1:]
-		if !slices.ContainsFunc(first.earlier, func(pattern string) bool { return messages.MatchSubject(pattern, e.Subject) }) {
+		if !slices.ContainsFunc(first.earlier, func(pattern string) bool { return wire.MatchSubject(pattern, e.Subject) }) {
 			show(event(e))
 		}
 	}

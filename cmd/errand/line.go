@@ -14,6 +14,7 @@ import (
 
 	"errand/internal/bus"
 	"errand/internal/style"
+	"errand/internal/wire"
 	"errand/pkg/messages"
 )
 
@@ -157,7 +158,7 @@ func join(name, text string) string {
 	if text == "" {
 		return ""
 	}
-	if text = messages.Cut(text); strings.ContainsAny(text, " \"=") || printable(text) != text {
+	if text = wire.Cut(text); strings.ContainsAny(text, " \"=") || printable(text) != text {
 		text = strconv.Quote(text)
 	}
 	return name + "=" + text

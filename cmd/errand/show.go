@@ -10,6 +10,7 @@ import (
 
 	"errand/internal/oncall/inspect"
 	"errand/internal/style"
+	"errand/internal/wire"
 	"errand/pkg/messages"
 )
 
@@ -32,7 +33,7 @@ Examples:
 }
 
 func (s *show) Run(ctx context.Context, c console) error {
-	if !messages.IsID(s.ID) {
+	if !wire.IsID(s.ID) {
 		return invalid("ID", "must be a request id: up to 64 letters, digits, - and _, got %q", s.ID)
 	}
 	return s.read(ctx, "show", c, func(b broker, now time.Time) (listing, error) {

@@ -11,7 +11,7 @@ import (
 	"errand/internal/bus"
 	"errand/internal/oncall/inspect"
 	"errand/internal/typo"
-	"errand/pkg/messages"
+	"errand/internal/wire"
 )
 
 type watch struct {
@@ -45,7 +45,7 @@ records, mail.log.>, and dead letters, dead.>, are shown only if a pattern names
 func (w *watch) Run(ctx context.Context, c console) error {
 	var patterns []string
 	for _, pattern := range w.Pattern {
-		if messages.IsID(pattern) && pattern != "mandate" && pattern != "mail" && pattern != "dead" {
+		if wire.IsID(pattern) && pattern != "mandate" && pattern != "mail" && pattern != "dead" {
 			patterns = append(patterns, patternsOf(pattern)...)
 			continue
 		}
@@ -84,7 +84,7 @@ func (w *watch) Run(ctx context.Context, c console) error {
 func badPattern(pattern string) string {
 	known, _ := schemas.Subjects() // they are in the program
 	known = append(known, "mandate.transactions.turn", "mail.log.turn", "dead")
-	overlaps := func(subject string) bool { return messages.PatternsOverlap(pattern, subject) }
+	overlaps := func(subject string) bool { return wire.PatternsOverlap(pattern, subject) }
 	begins := func(subject string) bool {
 		return !strings.HasSuffix(subject, ".requested") && (overlaps(subject) || overlaps(subject+".>"))
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"errand/internal/wire"
 	"errand/pkg/messages"
 )
 
@@ -57,7 +58,7 @@ func letter(r *Request, why DeadLetter) *nats.Msg {
 	d := &nats.Msg{Subject: "dead." + r.Subject, Data: r.Data, Header: OwnHeaders(r.Header)}
 	set := func(name, value string) {
 		if value != "" {
-			d.Header[name] = []string{messages.Cut(value)}
+			d.Header[name] = []string{wire.Cut(value)}
 		}
 	}
 	set(HeaderMsgID, cmp.Or(r.Header.Get(nats.MsgIdHdr), r.Header.Get(HeaderMsgID)))

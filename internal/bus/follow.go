@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/history"
+	"errand/internal/wire"
 	"errand/pkg/messages"
 )
 
@@ -162,7 +163,7 @@ func (s EventStore) open(ctx context.Context, op messages.Operation, state messa
 		what["start_time"] = since.UTC()
 	case from <= first: // from the first message on, the server would go through all subjects
 		got, err := fromLeader(ctx, nc, stream, map[string]any{"seq": first})
-		if err != nil || got != nil && messages.MatchSubject(filter, got.Subject) {
+		if err != nil || got != nil && wire.MatchSubject(filter, got.Subject) {
 			return pendingIn(got), err
 		}
 		what["seq"] = first + 1

@@ -13,7 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/retry"
-	"errand/pkg/messages"
+	"errand/internal/wire"
 )
 
 // Pull takes requests from a queue, and is safe for concurrent use.
@@ -238,7 +238,7 @@ func readStatus(m *nats.Msg, left int) (missing int, err error) {
 		}
 		return left, nil
 	default:
-		return 0, fmt.Errorf("%w: status %s %s", ErrRefused, status, messages.Cut(text))
+		return 0, fmt.Errorf("%w: status %s %s", ErrRefused, status, wire.Cut(text))
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/retry"
+	"errand/internal/wire"
 	"errand/pkg/messages"
 )
 
@@ -75,7 +76,7 @@ func (r *Replay) UpTo(ctx context.Context, js jetstream.JetStream, last uint64, 
 			return err
 		}
 		r.Next, r.At = meta.Sequence.Stream+1, meta.Timestamp
-		wanted := func(filter string) bool { return messages.MatchSubject(filter, m.Subject()) }
+		wanted := func(filter string) bool { return wire.MatchSubject(filter, m.Subject()) }
 		if len(r.Filters) == 0 || slices.ContainsFunc(r.Filters, wanted) {
 			if err := take(Message{m.Subject(), meta.Sequence.Stream, meta.Timestamp, m.Headers(), m.Data(), meta.NumPending}); err != nil {
 				return err

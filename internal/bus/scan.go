@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"errand/internal/retry"
-	"errand/pkg/messages"
+	"errand/internal/wire"
 )
 
 // Scan reads what a stream has stored under a filter, page by page, and new messages as they are stored. It leaves
@@ -279,7 +279,7 @@ func Newest(ctx context.Context, nc *nats.Conn, stream string, wanted []Wanted, 
 					continue
 				}
 				for i, w := range wanted {
-					if !indexed[i] && messages.MatchSubject(w.Filter, m.Subject) && take(i, m) {
+					if !indexed[i] && wire.MatchSubject(w.Filter, m.Subject) && take(i, m) {
 						took[i]++
 					}
 				}

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"errand/internal/retry"
+	"errand/internal/wire"
 	"errand/pkg/messages"
 )
 
@@ -95,7 +96,7 @@ func (s Schedule) Message(r *Request) *nats.Msg {
 		m.Header[headerLane] = []string{s.Lane}
 	}
 	if id := r.Header.Get(nats.MsgIdHdr); id != "" {
-		m.Header[HeaderMsgID] = []string{messages.Cut(id)}
+		m.Header[HeaderMsgID] = []string{wire.Cut(id)}
 	}
 	if reopened := r.Header.Get(HeaderReopened); reopened != "" {
 		m.Header[HeaderReopened] = []string{reopened}

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"errand/internal/retry"
+	"errand/internal/wire"
 	"errand/pkg/messages"
 )
 
@@ -66,7 +67,7 @@ func (p *Publisher) Suppress(ctx context.Context, all []Suppression) error {
 
 // suppress stores a person's decision, or a bounce if none as late is stored: a log is read from its newest row back.
 func (p *Publisher) suppress(ctx context.Context, s Suppression) error {
-	body, err := messages.Marshal(s)
+	body, err := wire.Marshal(s)
 	if err != nil {
 		return err
 	}

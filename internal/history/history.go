@@ -17,6 +17,7 @@ import (
 
 	"errand/internal/failpoint"
 	"errand/internal/retry"
+	"errand/internal/wire"
 	"errand/pkg/messages"
 )
 
@@ -229,7 +230,7 @@ func (h *History) Read(ctx context.Context) (Prior, error) {
 	f, err := messages.ReadFacts(e.Body)
 	wait := farthest
 	if f.Reason == messages.ReasonScheduled {
-		wait += messages.MaxNotBefore
+		wait += wire.MaxNotBefore
 	}
 	if err != nil || f.Attempt < 0 || f.Attempt > math.MaxInt32 || f.Deadline.Sub(now) > farthest || f.NotBefore.Sub(now) > wait {
 		return Prior{}, h.corrupt(e)
@@ -269,7 +270,7 @@ func (h *History) Read(ctx context.Context) (Prior, error) {
 		}
 		return Prior{}, later
 	case !slices.Contains([]messages.State{messages.Started, messages.Deferred, messages.Reopened, messages.Page}, p.State):
-		newer := fmt.Errorf("the state %q is for a newer program", messages.Cut(string(p.State)))
+		newer := fmt.Errorf("the state %q is for a newer program", wire.Cut(string(p.State)))
 		return Prior{}, &RetryLaterError{At: now.Add(retry.Newer), Cause: newer}
 	}
 	return p, nil

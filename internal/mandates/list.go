@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"errand/internal/retry"
+	"errand/internal/wire"
 	"errand/pkg/clients/mandate"
 	"errand/pkg/messages"
 )
@@ -127,7 +128,7 @@ func (r Record) Decided() messages.State {
 // about reports whether a record, or its mandate, has an order number.
 func about(record json.RawMessage, order string) bool {
 	r := ReadRecord(record)
-	return messages.SameOrder(r.Order, order) || messages.SameOrder(r.MandateOrder, order)
+	return wire.SameOrder(r.Order, order) || wire.SameOrder(r.MandateOrder, order)
 }
 
 // Proof is what a listing proves of a call.

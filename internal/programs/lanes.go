@@ -12,6 +12,7 @@ import (
 	"errand/internal/bus"
 	"errand/internal/requests/admission"
 	"errand/internal/requests/consumer"
+	"errand/internal/wire"
 	"errand/pkg/messages"
 )
 
@@ -31,7 +32,7 @@ func (l *Lanes) UnmarshalText(text []byte) error {
 			n, err = 1, nil
 		}
 		switch {
-		case !messages.IsLane(name):
+		case !wire.IsLane(name):
 			return fmt.Errorf("must be like default=4,bulk=1, each name up to 32 of a to z, 0 to 9 and -, got %q", part)
 		case seen[name]:
 			return fmt.Errorf("must have each lane once, got %q", text)

@@ -16,6 +16,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"errand/internal/bus"
+	"errand/internal/wire"
 	"errand/pkg/messages"
 )
 
@@ -171,7 +172,7 @@ func TestTheChannelsAreTheSubjectsOfTheStreams(t *testing.T) {
 		var in []string
 		for _, s := range bus.Streams(bus.Limits{MaxPayload: 1 << 20}) {
 			for _, filter := range s.Subjects {
-				if messages.MatchSubject(filter, subject) {
+				if wire.MatchSubject(filter, subject) {
 					in = append(in, s.Name)
 					matched[filter] = true
 				}

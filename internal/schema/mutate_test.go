@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"errand/internal/wire"
 	"errand/pkg/messages"
 )
 
@@ -112,7 +113,7 @@ func strange(name, value string) iter.Seq[string] {
 				}
 			}
 		}
-		for _, most := range []int{messages.MaxHeaders, messages.MaxHeaders + 1} {
+		for _, most := range []int{wire.MaxHeaders, wire.MaxHeaders + 1} {
 			if !yield(join(append(slices.Clip(pairs), many[:most-len(pairs)]...))) {
 				return
 			}
@@ -144,16 +145,16 @@ func strangeTexts(name, s string) (all []string) {
 func lengthsOf(name string) []int {
 	switch name {
 	case "metadata":
-		return []int{messages.MaxMetadata, messages.MaxMetadata + 1}
+		return []int{wire.MaxMetadata, wire.MaxMetadata + 1}
 	case "X-A":
-		return []int{messages.MaxHeaderValue, messages.MaxHeaderValue + 1}
+		return []int{wire.MaxHeaderValue, wire.MaxHeaderValue + 1}
 	}
 	return lengths
 }
 
 // many are headers.
 var many = func() (all []pair) {
-	for i := range messages.MaxHeaders {
+	for i := range wire.MaxHeaders {
 		all = append(all, pair{fmt.Sprintf("X-%d", i), `"1"`})
 	}
 	return all

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"unicode"
 
+	"errand/internal/wire"
 	"errand/pkg/messages"
 )
 
@@ -188,28 +189,28 @@ var rules = map[string]object{
 	"requestID": append(text(64, "[A-Za-z0-9_-]+"),
 		member{"not", object{{"pattern", "^(" + messages.Unmatched + "|(" + strings.Join(streams, "|") + ")-[0-9]+)$"}}}),
 
-	"line":        text(messages.MaxLine, within+"*[^"+control+space+"]"+within+"*"),
-	"orderNumber": text(messages.MaxOrderNumber, "[^"+control+space+"]("+within+"*[^"+control+space+"])?"),
+	"line":        text(wire.MaxLine, within+"*[^"+control+space+"]"+within+"*"),
+	"orderNumber": text(wire.MaxOrderNumber, "[^"+control+space+"]("+within+"*[^"+control+space+"])?"),
 	"text":        text(0, "[^\x00]+"),
-	"metadata":    text(messages.MaxMetadata, "[^\x00]+"),
+	"metadata":    text(wire.MaxMetadata, "[^\x00]+"),
 	"email":       text(254, within+"+@"+within+"+"),
-	"mailbox":     text(messages.MaxLine, within+"+@"+within+"+"),
-	"url":         text(messages.MaxURL, webURL),
-	"unsubscribe": text(messages.MaxURL, "("+webURL+"|[Mm][Aa][Ii][Ll][Tt][Oo]:[^"+control+" ]+)"),
+	"mailbox":     text(wire.MaxLine, within+"+@"+within+"+"),
+	"url":         text(wire.MaxURL, webURL),
+	"unsubscribe": text(wire.MaxURL, "("+webURL+"|[Mm][Aa][Ii][Ll][Tt][Oo]:[^"+control+" ]+)"),
 	"date":        text(0, day),
 	"dateTime":    text(0, day+" ([01][0-9]|2[0-3]):"+clock),
 	"time":        text(0, day+"T([01][0-9]|2[0-3]):"+clock+"(\\.[0-9]+)?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"),
 
 	"whole":    number(0, most(9), "(0|[1-9][0-9]{0,8})"),
 	"positive": number(1, most(9), "[1-9][0-9]{0,8}"),
-	"digits":   number(0, most(messages.MaxDigits), fmt.Sprintf("[0-9]{1,%d}", messages.MaxDigits)),
+	"digits":   number(0, most(wire.MaxDigits), fmt.Sprintf("[0-9]{1,%d}", wire.MaxDigits)),
 	"amount": {{"anyOf", []any{
 		object{{"type", "number"}, {"minimum", 5}, {"maximum", 30000}},
 		object{{"type", "string"}, {"pattern", `^(([5-9]|[1-9][0-9]{1,3}|[12][0-9]{4})(\.[0-9]{1,2})?|30000(\.0{1,2})?)$`}},
 	}}},
 	"status": {{"anyOf", []any{
 		object{{"type", "integer"}, {"minimum", 0}, {"maximum", most(9)}},
-		text(messages.MaxLine, within+"*[^"+control+space+"]"+within+"*"),
+		text(wire.MaxLine, within+"*[^"+control+space+"]"+within+"*"),
 	}}},
 	"flag":           {{"enum", []any{0, 1, false, true}}},
 	"reportOrRetry":  {{"enum", []string{messages.OnUnknownReport, messages.OnUnknownRetry}}},
@@ -222,20 +223,20 @@ var rules = map[string]object{
 	"listObject": {
 		{"type", "object"},
 		{"properties", object{
-			{"bucket", text(messages.MaxLine, "[A-Za-z0-9_-]+")},
+			{"bucket", text(wire.MaxLine, "[A-Za-z0-9_-]+")},
 			{"name", object{{"$ref", "#/$defs/line"}}},
-			{"digest", text(messages.MaxLine, "SHA-256=[A-Za-z0-9_-]{42}[AEIMQUYcgkosw048]=*")},
+			{"digest", text(wire.MaxLine, "SHA-256=[A-Za-z0-9_-]{42}[AEIMQUYcgkosw048]=*")},
 		}},
 		{"additionalProperties", false},
 		{"required", []string{"bucket", "name", "digest"}},
 	},
 	"headers": {
 		{"type", "object"},
-		{"propertyNames", append(text(messages.MaxHeaderName, "[!-9;-~]+"), member{"not", object{{"pattern", reserved()}}})},
+		{"propertyNames", append(text(wire.MaxHeaderName, "[!-9;-~]+"), member{"not", object{{"pattern", reserved()}}})},
 		{"additionalProperties", object{{"anyOf", []any{
-			text(messages.MaxHeaderValue, within+"*[^"+control+space+"]"+within+"*"), empty,
+			text(wire.MaxHeaderValue, within+"*[^"+control+space+"]"+within+"*"), empty,
 		}}}},
-		{"maxProperties", messages.MaxHeaders},
+		{"maxProperties", wire.MaxHeaders},
 	},
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"errand/internal/history"
 	"errand/internal/retry"
+	"errand/internal/wire"
 	"errand/pkg/messages"
 )
 
@@ -213,7 +214,7 @@ func (c client) Next(ctx context.Context, op messages.Operation, filter string, 
 	c.eventLog.mu.Lock()
 	defer c.eventLog.mu.Unlock()
 	for _, e := range c.events[min(max(int(from)-1, 0), len(c.events)):] {
-		if e.op == op && c.there(e) && messages.MatchSubject(filter, e.Subject) {
+		if e.op == op && c.there(e) && wire.MatchSubject(filter, e.Subject) {
 			return e.Entry, nil
 		}
 	}

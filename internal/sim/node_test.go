@@ -25,12 +25,12 @@ type node struct {
 	joined time.Time // cut off from NATS until then
 }
 
-// wire is what an await goes over.
-type wire bool
+// route is what an await goes over.
+type route bool
 
 const (
-	overNATS wire = true
-	overHTTP wire = false
+	overNATS route = true
+	overHTTP route = false
 )
 
 var errKilled = errors.New("killed")
@@ -59,13 +59,13 @@ func (n *node) until(t *time.Time, d time.Duration) {
 }
 
 // before is where an await begins: nothing has happened yet.
-func (n *node) before(ctx context.Context, what string, over wire) error {
+func (n *node) before(ctx context.Context, what string, over route) error {
 	n.counts("before "+what, false)
 	return n.blocked(ctx, over)
 }
 
 // after is where it ends: it has happened, and may not be known.
-func (n *node) after(ctx context.Context, what string, over wire) error {
+func (n *node) after(ctx context.Context, what string, over route) error {
 	n.counts("after "+what, true)
 	return n.blocked(ctx, over)
 }
@@ -85,7 +85,7 @@ func (n *node) counts(where string, over bool) {
 }
 
 // pass is an await without an effect.
-func (n *node) pass(ctx context.Context, what string, over wire, takes time.Duration) error {
+func (n *node) pass(ctx context.Context, what string, over route, takes time.Duration) error {
 	if err := n.before(ctx, what, over); err != nil {
 		return err
 	}
@@ -106,7 +106,7 @@ func (n *node) absent() (wait time.Duration, cut bool) {
 }
 
 // blocked waits while the node is stopped or cut off. A dead one no longer waits for anything.
-func (n *node) blocked(ctx context.Context, over wire) error {
+func (n *node) blocked(ctx context.Context, over route) error {
 	for {
 		n.mu.Lock()
 		stopped, cut := time.Until(n.goesOn), time.Until(n.joined)

@@ -1,9 +1,13 @@
-// Package wire reads valid JSON once, where encoding/json would go over it several times.
+// Package wire is what the contract and the programs that keep it read and write alike. It reads valid JSON once, where
+// encoding/json would go over it several times.
 package wire
 
 import (
 	"bytes"
 	"encoding/json"
+	"strconv"
+	"strings"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -113,4 +117,48 @@ func endsScalar(c byte) bool {
 		return true
 	}
 	return false
+}
+
+// HasEscape says whether the string in raw holds a backslash. Without one its
+// text is what is between the quotes.
+func HasEscape(raw []byte) bool { return bytes.IndexByte(raw, '\\') >= 0 }
+
+// AppendText appends the text of the JSON string in raw, quotes and escapes
+// resolved. Half a surrogate pair becomes U+FFFD, as in encoding/json.
+func AppendText(dst, raw []byte) []byte {
+	raw = raw[1 : len(raw)-1]
+	for {
+		i := bytes.IndexByte(raw, '\\')
+		if i < 0 {
+			return append(dst, raw...)
+		}
+		dst = append(dst, raw[:i]...)
+		c := raw[i+1]
+		raw = raw[i+2:]
+		if c != 'u' {
+			if control := strings.IndexByte("bfnrt", c); control >= 0 {
+				c = "\b\f\n\r\t"[control]
+			}
+			dst = append(dst, c) // else a quote, a slash or a backslash
+			continue
+		}
+		r := hex4(raw)
+		raw = raw[4:]
+		if utf16.IsSurrogate(r) {
+			var low rune
+			if len(raw) >= 6 && raw[0] == '\\' && raw[1] == 'u' {
+				low = hex4(raw[2:])
+			}
+			if r = utf16.DecodeRune(r, low); r != utf8.RuneError {
+				raw = raw[6:]
+			}
+		}
+		dst = utf8.AppendRune(dst, r)
+	}
+}
+
+// hex4 is the number that four hex digits give.
+func hex4(raw []byte) rune {
+	n, _ := strconv.ParseUint(string(raw[:4]), 16, 16) // json.Valid has passed them
+	return rune(n)
 }

@@ -26,6 +26,7 @@ import (
 	"syscall"
 	"time"
 
+	"errand/internal/wire"
 	"errand/pkg/messages"
 )
 
@@ -149,8 +150,8 @@ func Refusal(operation, field, rule string) *Error {
 		Operation: operation,
 		Fate:      Refused,
 		Reason:    messages.ReasonRefused,
-		Message:   messages.Cut(field + ": " + rule),
-		Fields:    map[string][]string{field: {messages.Cut(rule)}},
+		Message:   wire.Cut(field + ": " + rule),
+		Fields:    map[string][]string{field: {wire.Cut(rule)}},
 		Err:       errNotSent,
 	}
 }
@@ -286,18 +287,18 @@ func (u *Upstream) answered(call Request, v verdict, r Reading, header http.Head
 	var said []string
 	known := u.secrets.Load().with(call.Redact)
 	for _, name := range slices.Sorted(maps.Keys(r.Fields)) {
-		field := messages.Cut(known.cleanText(name))
+		field := wire.Cut(known.cleanText(name))
 		for _, message := range r.Fields[name] {
-			message = messages.Cut(known.cleanText(message))
+			message = wire.Cut(known.cleanText(message))
 			e.Fields[field] = append(e.Fields[field], message)
 			said = append(said, field+": "+message)
 		}
 	}
-	e.Message = messages.Cut(known.cleanText(r.Message))
+	e.Message = wire.Cut(known.cleanText(r.Message))
 	switch {
 	case e.Message != "":
 	case len(said) > 0:
-		e.Message = messages.Cut(strings.Join(said, "; "))
+		e.Message = wire.Cut(strings.Join(said, "; "))
 	case e.Err != nil:
 		e.Message = e.Err.Error()
 	default:

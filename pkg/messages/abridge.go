@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+
+	"errand/internal/wire"
 )
 
 // Abridge makes a body smaller that is larger than the servers take: about half of
@@ -95,7 +97,7 @@ func lighter(object json.RawMessage, keep string) (json.RawMessage, bool) {
 			delete(members, name)
 		}
 	}
-	less, err := Marshal(members)
+	less, err := wire.Marshal(members)
 	if gone == 0 || err != nil {
 		return object, false
 	}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"errand/internal/wire"
 )
 
 // Why an address is refused: a closed set, without the address.
@@ -45,7 +47,7 @@ func ParseRecipient(text string) (address string, err error) {
 		return "", errNoAddress
 	case !utf8.ValidString(text):
 		return "", errAddressUTF8
-	case strings.ContainsFunc(text, isControl):
+	case strings.ContainsFunc(text, wire.IsControl):
 		return "", errAddressControl
 	case strings.ContainsFunc(text, isFormat):
 		return "", errAddressInvisible
@@ -105,7 +107,7 @@ func isPlainAddress(s string) bool {
 	for i := at + 1; i < len(s); i++ {
 		c := s[i]
 		if c == '.' && (last == '.' || last == '-') || c == '-' && last == '.' ||
-			c != '.' && c != '-' && !isAlnum(c) {
+			c != '.' && c != '-' && !wire.IsAlnum(c) {
 			return false
 		}
 		last = c
@@ -116,7 +118,7 @@ func isPlainAddress(s string) bool {
 // isAtom are the characters of an atom, RFC 5322 section 3.2.3.
 var isAtom = func() (is [256]bool) {
 	for c := range is {
-		is[c] = c < utf8.RuneSelf && (isAlnum(byte(c)) || strings.IndexByte("!#$%&'*+-/=?^_`{|}~", byte(c)) >= 0)
+		is[c] = c < utf8.RuneSelf && (wire.IsAlnum(byte(c)) || strings.IndexByte("!#$%&'*+-/=?^_`{|}~", byte(c)) >= 0)
 	}
 	return is
 }()

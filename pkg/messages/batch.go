@@ -1,5 +1,7 @@
 package messages
 
+import "errand/internal/wire"
+
 // MaxBatch is how many recipients a batch has at most: the service takes no more in one call.
 const MaxBatch = 1000
 
@@ -30,6 +32,6 @@ type BatchBody struct {
 // MarshalJSON cuts the message.
 func (b BatchBody) MarshalJSON() ([]byte, error) {
 	type plain BatchBody
-	b.Message = Cut(b.Message)
-	return Marshal(plain(b))
+	b.Message = wire.Cut(b.Message)
+	return wire.Marshal(plain(b))
 }

@@ -1,5 +1,7 @@
 package messages
 
+import "errand/internal/wire"
+
 // CallbackBody is the body of mandate.callback.received: what somebody sent to the
 // return_url of an enrollment. It is a hint and never the truth: the e-mandate document
 // shows neither payload nor signature of a callback, and anyone who has the URL can send one.
@@ -18,8 +20,8 @@ type CallbackBody struct {
 // MarshalJSON cuts the content type.
 func (b CallbackBody) MarshalJSON() ([]byte, error) {
 	type plain CallbackBody
-	b.ContentType = Cut(b.ContentType)
-	return Marshal(plain(b))
+	b.ContentType = wire.Cut(b.ContentType)
+	return wire.Marshal(plain(b))
 }
 
 // CallbackEncoding is how the body of a callback stands in its event.

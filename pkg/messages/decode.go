@@ -118,8 +118,8 @@ func scanMembers[R any](f *form, open int, fields []field[R]) (irregular bool) {
 			return irregular
 		}
 		name := key.of(f.text)
-		if hasEscape(name) {
-			name = appendText(scratch[:0], name)
+		if wire.HasEscape(name) {
+			name = wire.AppendText(scratch[:0], name)
 		} else {
 			name = name[1 : len(name)-1]
 		}
@@ -164,7 +164,7 @@ func cleanName(name string) string {
 	if name == "" {
 		return `""`
 	}
-	return cut(name, 64)
+	return wire.CutTo(name, 64)
 }
 
 // err is the faults as an error, nil when there are none.

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"strconv"
+
+	"errand/internal/wire"
 )
 
 // SecretKeys are the keys of a call's sender and recipients, on the started event that announces it: they find the call's rows in the
@@ -149,8 +151,8 @@ func (b DeliveryBody) MarshalJSON() ([]byte, error) {
 		j = append(j, b.Entry...)
 	}
 	j = strconv.AppendInt(append(j, `,"smtp":{"code":`...), int64(b.SMTP.Code), 10)
-	j = appendMember(j, "enhanced", Cut(b.SMTP.Enhanced))
-	j = AppendString(append(j, `},"match":{"confidence":`...), string(b.Match.Confidence))
+	j = appendMember(j, "enhanced", wire.Cut(b.SMTP.Enhanced))
+	j = wire.AppendString(append(j, `},"match":{"confidence":`...), string(b.Match.Confidence))
 	if b.Match.Batch != 0 {
 		j = strconv.AppendInt(append(j, `,"batch":`...), int64(b.Match.Batch), 10)
 	}
@@ -160,7 +162,7 @@ func (b DeliveryBody) MarshalJSON() ([]byte, error) {
 		} else {
 			j = append(j, ',')
 		}
-		j = AppendString(j, id)
+		j = wire.AppendString(j, id)
 	}
 	if len(b.Match.Candidates) > 0 {
 		j = append(j, ']')
@@ -186,14 +188,14 @@ func spaced(row []byte) bool {
 
 // appendTo appends the beginning of a body.
 func (c Common) appendTo(j []byte) []byte {
-	j = AppendString(append(j, `{"request_id":`...), c.RequestID)
+	j = wire.AppendString(append(j, `{"request_id":`...), c.RequestID)
 	j = c.At.append(append(j, `,"at":"`...))
 	j = strconv.AppendInt(append(j, `","attempt":`...), int64(c.Attempt), 10)
 	if c.Abridged {
 		j = append(j, `,"abridged":true`...)
 	}
 	if c.Lane != "" {
-		j = AppendString(append(j, `,"lane":`...), c.Lane)
+		j = wire.AppendString(append(j, `,"lane":`...), c.Lane)
 	}
 	return j
 }
@@ -201,16 +203,5 @@ func (c Common) appendTo(j []byte) []byte {
 // appendMember appends a comma and a member of an object.
 func appendMember(j []byte, name, text string) []byte {
 	j = append(append(append(j, `,"`...), name...), `":`...)
-	return AppendString(j, text)
-}
-
-// AppendString appends a JSON string as Marshal writes it.
-func AppendString(j []byte, text string) []byte {
-	for i := range len(text) {
-		if c := text[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
-			quoted, _ := Marshal(text) // a string always encodes
-			return append(j, quoted...)
-		}
-	}
-	return append(append(append(j, '"'), text...), '"')
+	return wire.AppendString(j, text)
 }

@@ -6,6 +6,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"errand/internal/wire"
 )
 
 // same holds what is appended against encoding/json.
@@ -13,8 +15,8 @@ func same(t *testing.T, b DeliveryBody) {
 	t.Helper()
 	type plain DeliveryBody
 	cut := plain(b)
-	cut.SMTP.Enhanced = Cut(b.SMTP.Enhanced)
-	want, err := Marshal(cut)
+	cut.SMTP.Enhanced = wire.Cut(b.SMTP.Enhanced)
+	want, err := wire.Marshal(cut)
 	if err != nil {
 		t.Fatalf("%+v: %v", b, err)
 	}

@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"errand/internal/wire"
 )
 
 // aField is what the document says of a field of a request.
@@ -93,7 +95,7 @@ func TestLimitsOfHeadersAreDocumented(t *testing.T) {
 		if row[0] != "headers" {
 			continue
 		}
-		want := []string{strconv.Itoa(MaxHeaders), strconv.Itoa(MaxHeaderName), strconv.Itoa(MaxHeaderValue)}
+		want := []string{strconv.Itoa(wire.MaxHeaders), strconv.Itoa(wire.MaxHeaderName), strconv.Itoa(wire.MaxHeaderValue)}
 		if diff := cmp.Diff(want, numbers.FindAllString(row[2], -1)); diff != "" {
 			t.Errorf("(-code +document):\n%s", diff)
 		}

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"strings"
 	"time"
+
+	"errand/internal/wire"
 )
 
 // What is done when the fate of a call is not known, as on_unknown names it.
@@ -29,10 +31,10 @@ func (r EnrollRequest) MarshalJSON() ([]byte, error) {
 	type plain EnrollRequest
 	r.GiveUpAt, r.NotBefore = r.GiveUpAt.UTC(), r.NotBefore.UTC()
 	if r.Amount != "" && r.PayerIDType != "" {
-		return Marshal(plain(r))
+		return wire.Marshal(plain(r))
 	}
 	// A number that was forgotten would be written as 0, which is a payer_id_type like any other.
-	return Marshal(struct {
+	return wire.Marshal(struct {
 		plain
 		Amount      *json.Number `json:"amount"`
 		PayerIDType *json.Number `json:"payer_id_type"`
@@ -91,7 +93,7 @@ var enrollFields = []field[EnrollRequest]{
 	{"maintenance_url", optional, func(r *EnrollRequest, v value) { r.MaintenanceURL = v.url() }},
 	{"max_frequency", optional, func(r *EnrollRequest, v value) { r.MaxFrequency = v.whole('1', positive) }},
 	{"metadata", optional, func(r *EnrollRequest, v value) {
-		r.Metadata = v.limited(MaxMetadata, "must have at most 65536 characters")
+		r.Metadata = v.limited(wire.MaxMetadata, "must have at most 65536 characters")
 	}},
 	{"not_before", optional, func(r *EnrollRequest, v value) { r.NotBefore = v.time(&v.form.meta.NotBefore) }},
 	{"on_unknown", optional, func(r *EnrollRequest, v value) {
@@ -128,7 +130,7 @@ func DecodeEnroll(data []byte) (EnrollRequest, Meta, error) {
 // orderNumber is an order number. The upstream may drop a space at either end, and
 // then lists it as another one.
 func (v value) orderNumber() string {
-	s := v.lineOf(MaxOrderNumber, "must have at most 255 characters")
+	s := v.lineOf(wire.MaxOrderNumber, "must have at most 255 characters")
 	if !v.must(strings.TrimSpace(s) == s, "must not begin or end with a space") {
 		return ""
 	}
@@ -188,9 +190,9 @@ type EnrollUncertain struct {
 // MarshalJSON cuts the texts and writes nil evidence as [].
 func (b EnrollUncertain) MarshalJSON() ([]byte, error) {
 	type plain EnrollUncertain
-	b.Message, b.OrderNumber = Cut(b.Message), Cut(b.OrderNumber)
+	b.Message, b.OrderNumber = wire.Cut(b.Message), wire.Cut(b.OrderNumber)
 	b.Evidence = listed(b.Evidence)
-	return Marshal(plain(b))
+	return wire.Marshal(plain(b))
 }
 
 // EnrollResolved is the body of mandate.enroll.resolved: what became of an enrollment
@@ -207,7 +209,7 @@ type EnrollResolved struct {
 // MarshalJSON cuts the order number and writes nil evidence as [].
 func (b EnrollResolved) MarshalJSON() ([]byte, error) {
 	type plain EnrollResolved
-	b.OrderNumber = Cut(b.OrderNumber)
+	b.OrderNumber = wire.Cut(b.OrderNumber)
 	b.Evidence = listed(b.Evidence)
-	return Marshal(plain(b))
+	return wire.Marshal(plain(b))
 }

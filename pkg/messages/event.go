@@ -8,10 +8,9 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"time"
-	"unicode"
-	"unicode/utf8"
+
+	"errand/internal/wire"
 )
 
 // Event is one thing that happened to a request.
@@ -65,7 +64,7 @@ func (e Event) RequestID() string {
 func (e Event) Headers(dst map[string][]string, source, id string) {
 	values := make([]string, 0, 7)
 	set := func(name, value string) {
-		values = append(values, Cut(value))
+		values = append(values, wire.Cut(value))
 		n := len(values)
 		dst[name] = values[n-1 : n : n]
 	}
@@ -103,34 +102,7 @@ func encodeBody(b Body) ([]byte, error) {
 	if m, ok := b.(json.Marshaler); ok {
 		return m.MarshalJSON()
 	}
-	return Marshal(b)
-}
-
-// encoder encodes again and again, which takes half the allocations of a new one each time.
-type encoder struct {
-	text bytes.Buffer
-	json *json.Encoder
-}
-
-var encoders = sync.Pool{New: func() any {
-	e := new(encoder)
-	e.json = json.NewEncoder(&e.text)
-	e.json.SetEscapeHTML(false)
-	return e
-}}
-
-// Marshal is json.Marshal without the escapes meant for HTML: content is often HTML, and would grow by half.
-func Marshal(v any) ([]byte, error) {
-	e := encoders.Get().(*encoder)
-	e.text.Reset()
-	if err := e.json.Encode(v); err != nil {
-		return nil, err
-	}
-	text := bytes.Clone(bytes.TrimSuffix(e.text.Bytes(), []byte("\n")))
-	if e.text.Cap() <= 64<<10 {
-		encoders.Put(e)
-	}
-	return text, nil
+	return wire.Marshal(b)
 }
 
 // DecodeEvent reads an event body written by these programs back into a pointer
@@ -183,48 +155,6 @@ func (t *Time) UnmarshalJSON(data []byte) error {
 // out of the years 0 to 9999.
 func hasYear(t time.Time) bool { return t.Year() >= 0 && t.Year() <= 9999 }
 
-// maxText is the longest text of others that an event or a header carries, in
-// characters.
-const maxText = 500
-
-// Cut makes s fit for an event or a header: at most 500 characters, valid
-// UTF-8, control characters made spaces.
-func Cut(s string) string { return cut(s, maxText) }
-
-func cut(s string, limit int) string {
-	if len(s) <= limit && isPlain(s) {
-		return s
-	}
-	var b strings.Builder
-	n := 0
-	for _, r := range s { // a broken byte comes out as U+FFFD
-		if n == limit {
-			break
-		}
-		if isControl(r) {
-			r = ' '
-		}
-		b.WriteRune(r)
-		n++
-	}
-	return b.String()
-}
-
-// isPlain says whether s is printable ASCII.
-func isPlain(s string) bool {
-	for i := range len(s) {
-		if s[i] < ' ' || s[i] >= utf8.RuneSelf-1 {
-			return false
-		}
-	}
-	return true
-}
-
-// isControl covers the C0 and C1 controls and Unicode's two line separators.
-func isControl(r rune) bool {
-	return unicode.IsControl(r) || r == '\u2028' || r == '\u2029'
-}
-
 // FailedBody is the body of mandate.enroll.failed, mandate.transactions.failed
 // and mail.account.failed.
 type FailedBody struct {
@@ -244,12 +174,12 @@ type FailedBody struct {
 // MarshalJSON cuts the texts and writes nil fields as {}.
 func (b FailedBody) MarshalJSON() ([]byte, error) {
 	type plain FailedBody
-	b.Message, b.OrderNumber, b.ConflictsWith = Cut(b.Message), Cut(b.OrderNumber), Cut(b.ConflictsWith)
+	b.Message, b.OrderNumber, b.ConflictsWith = wire.Cut(b.Message), wire.Cut(b.OrderNumber), wire.Cut(b.ConflictsWith)
 	b.Fields = cutFields(b.Fields)
 	if b.Fields == nil {
 		b.Fields = map[string][]string{}
 	}
-	return Marshal(plain(b))
+	return wire.Marshal(plain(b))
 }
 
 // DeferredBody is the body of mandate.enroll.deferred and mail.send.deferred:
@@ -270,8 +200,8 @@ type DeferredBody struct {
 // MarshalJSON cuts the message.
 func (b DeferredBody) MarshalJSON() ([]byte, error) {
 	type plain DeferredBody
-	b.Message = Cut(b.Message)
-	return Marshal(plain(b))
+	b.Message = wire.Cut(b.Message)
+	return wire.Marshal(plain(b))
 }
 
 // maxFieldsSize is how many octets of fields an event carries: it must fit one
@@ -287,11 +217,11 @@ func cutFields(fields map[string][]string) map[string][]string {
 	out := make(map[string][]string, len(fields))
 	size := 0
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		short := Cut(name)
+		short := wire.Cut(name)
 		rules := []string{} // never null
 		for _, rule := range fields[name] {
 			if size < maxFieldsSize {
-				rules = append(rules, Cut(rule))
+				rules = append(rules, wire.Cut(rule))
 				size += len(rules[len(rules)-1])
 			}
 		}
@@ -390,8 +320,8 @@ const ByCorrection = "correction"
 // MarshalJSON cuts the texts.
 func (b ReopenedBody) MarshalJSON() ([]byte, error) {
 	type plain ReopenedBody
-	b.By, b.Why = Cut(b.By), Cut(b.Why)
-	return Marshal(plain(b))
+	b.By, b.Why = wire.Cut(b.By), wire.Cut(b.Why)
+	return wire.Marshal(plain(b))
 }
 
 // ErasedBody is the body of an event that stays when what is stored of a person was

@@ -9,6 +9,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+
+	"errand/internal/wire"
 )
 
 func TestTimesAreWrittenInUTCWithMilliseconds(t *testing.T) {
@@ -50,7 +52,7 @@ func TestTextsAreCutTo500Characters(t *testing.T) {
 		{"control characters", "a\r\nb\tc\x7fd\u0085e\u2028f\x00", "a  b c d e f "},
 		{"broken octets", "a\xffb", "a\ufffdb"},
 	} {
-		got := Cut(c.text)
+		got := wire.Cut(c.text)
 		if got != c.want || !utf8.ValidString(got) {
 			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
 		}

@@ -128,7 +128,7 @@ func (p *canonicalizer) value(i, depth int) int {
 	}
 	end = wire.SkipValue(p.text, i)
 	raw := p.text[i:end]
-	if c := raw[len(raw)-1]; isDigit(c) && !isInteger(raw) {
+	if c := raw[len(raw)-1]; wire.IsDigit(c) && !isInteger(raw) {
 		p.scratch = appendNumber(p.scratch[:0], raw)
 		raw = p.scratch
 	}
@@ -158,8 +158,8 @@ func (p *canonicalizer) object(i, depth int) int {
 		}
 		raw := key.of(p.text)
 		name := raw[1 : len(raw)-1]
-		if hasEscape(raw) {
-			name = appendText(nil, raw)
+		if wire.HasEscape(raw) {
+			name = wire.AppendText(nil, raw)
 		}
 		p.members = append(p.members, member{name, value})
 	}
@@ -199,11 +199,11 @@ func (p *canonicalizer) noteTwice(j, base, depth int) {
 
 // string adds the JSON string in raw.
 func (p *canonicalizer) string(raw []byte) {
-	if !hasEscape(raw) {
+	if !wire.HasEscape(raw) {
 		p.copy(raw) // nothing in it needs one
 		return
 	}
-	p.scratch = appendText(p.scratch[:0], raw)
+	p.scratch = wire.AppendText(p.scratch[:0], raw)
 	p.quote(p.scratch)
 }
 
@@ -232,7 +232,7 @@ func (p *canonicalizer) quote(text []byte) {
 // isInteger says whether the JSON number in raw is an integer in its one form.
 func isInteger(raw []byte) bool {
 	for i, c := range raw {
-		if !isDigit(c) && (c != '-' || i > 0) {
+		if !wire.IsDigit(c) && (c != '-' || i > 0) {
 			return false
 		}
 	}

@@ -8,6 +8,8 @@ import (
 	"math/big"
 	"strings"
 	"testing"
+
+	"errand/internal/wire"
 )
 
 func fingerprintOf(t *testing.T, body string) string {
@@ -135,7 +137,7 @@ func slowFingerprint(t *testing.T, body []byte) string {
 		t.Fatal(err)
 	}
 	delete(members, "request_id")
-	text, err := Marshal(slowNumbers(t, members))
+	text, err := wire.Marshal(slowNumbers(t, members))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+
+	"errand/internal/wire"
 )
 
 // hostile are values that have broken readers of JSON, of addresses and of headers.
@@ -108,7 +110,7 @@ func keepsLimits(t *testing.T, body []byte, r EnrollRequest) {
 	}
 	for _, line := range []string{r.OrderNumber, r.PayerName, r.PayerEmail, r.ApplicationReason, r.PayerBankCode, r.PortalKey, r.Checksum,
 		r.PlatformID, r.ReturnURL, r.FailedURL, r.EffectiveDate, r.LinkExpiredAt} {
-		if utf8.RuneCountInString(line) > MaxURL || strings.ContainsFunc(line, isControl) || !utf8.ValidString(line) {
+		if utf8.RuneCountInString(line) > wire.MaxURL || strings.ContainsFunc(line, wire.IsControl) || !utf8.ValidString(line) {
 			t.Fatalf("%s: %q", body, line)
 		}
 	}
@@ -129,20 +131,20 @@ func keepsLimits(t *testing.T, body []byte, r EnrollRequest) {
 func messageKeepsLimits(t *testing.T, body []byte, r SendRequest) {
 	t.Helper()
 	for _, line := range []string{r.Subject, r.From, r.ReplyTo, r.UnsubscribeLink} {
-		if strings.ContainsFunc(line, isControl) || !utf8.ValidString(line) || utf8.RuneCountInString(line) > MaxURL {
+		if strings.ContainsFunc(line, wire.IsControl) || !utf8.ValidString(line) || utf8.RuneCountInString(line) > wire.MaxURL {
 			t.Fatalf("%s: %q", body, line)
 		}
 	}
 	low := map[string]bool{}
 	for name, header := range r.Headers {
 		if low[strings.ToLower(name)] || strings.ContainsAny(name, " :\r\n") || strings.EqualFold(name, "bcc") ||
-			strings.ContainsFunc(header, isControl) || header == "" || len(name) > MaxHeaderName {
+			strings.ContainsFunc(header, wire.IsControl) || header == "" || len(name) > wire.MaxHeaderName {
 			t.Fatalf("%s: header %q: %q", body, name, header)
 		}
 		low[strings.ToLower(name)] = true
 	}
 	if strings.Contains(r.Content, "\x00") || r.AsHTML != 0 && r.AsHTML != 1 || (r.To == nil) == (r.ToObject == nil) ||
-		len(r.Headers) > MaxHeaders {
+		len(r.Headers) > wire.MaxHeaders {
 		t.Fatalf("%s: %+v", body, r)
 	}
 	if o := r.ToObject; o != nil && (!isBucket(o.Bucket) || o.Name == "" || canonicalDigest(o.Digest) != o.Digest) {

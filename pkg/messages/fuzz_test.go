@@ -13,6 +13,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+
+	"errand/internal/wire"
 )
 
 func seeds(f *testing.F, more ...string) {
@@ -163,7 +165,7 @@ func FuzzParseRecipient(f *testing.F) {
 		if again, err := ParseRecipient(got); err != nil || again != got {
 			t.Fatalf("%q: %q becomes %q, %v", text, got, again, err)
 		}
-		if len(got) > maxAddress || strings.ContainsFunc(got, isControl) || strings.ContainsFunc(got, isInvisible) || !utf8.ValidString(got) {
+		if len(got) > maxAddress || strings.ContainsFunc(got, wire.IsControl) || strings.ContainsFunc(got, isInvisible) || !utf8.ValidString(got) {
 			t.Fatalf("%q: got %q", text, got)
 		}
 		if isPlainAddress(text) {

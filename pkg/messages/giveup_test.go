@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"errand/internal/wire"
 )
 
 const day = 24 * time.Hour
@@ -15,7 +17,7 @@ func TestAGiveUpIsAtMostAWeekAndADayLessThanTheEventsAreKept(t *testing.T) {
 		2*day + 2: day + 2, 2 * day: day, 2*day - 2: day - 1, day: 12 * time.Hour, time.Hour: 30 * time.Minute, 2: 1,
 		0: 7 * day, -1: 7 * day, // kept for ever
 	} {
-		if got := MaxGiveUp(kept); got != want {
+		if got := wire.MaxGiveUp(kept); got != want {
 			t.Errorf("kept %v: got %v, want %v", kept, got, want)
 		}
 	}

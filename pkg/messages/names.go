@@ -33,7 +33,7 @@ const (
 type Word struct{ order, text string }
 
 // NewWord returns the word for a text as a person writes it.
-func NewWord(text string) Word { return Word{OrderKey(text), textKey(text)} }
+func NewWord(text string) Word { return Word{wire.OrderKey(text), textKey(text)} }
 
 // Is reports whether the word and the name are the same.
 func (w Word) Is(n Name) bool {
@@ -160,7 +160,7 @@ var impersonalPayer = map[string]bool{
 func (n *namer) named(field string, raw []byte, text string) {
 	switch {
 	case field == "order_number":
-		n.add(NamedOrder, OrderKey(text))
+		n.add(NamedOrder, wire.OrderKey(text))
 	case strings.HasPrefix(field, "payer_") && !impersonalPayer[field]:
 		n.add(NamedPayer, textKey(text))
 	case field == "to" && raw[0] == '"':
@@ -226,14 +226,14 @@ func (n *namer) foreign(field, text string) {
 		n.done = inner.done
 		return
 	}
-	quoted, _ := Marshal(text) // a string always encodes
+	quoted, _ := wire.Marshal(text) // a string always encodes
 	n.named(field, quoted, text)
 }
 
 // unquote is the text of a JSON string.
 func unquote(raw []byte) string {
-	if hasEscape(raw) {
-		return string(appendText(nil, raw))
+	if wire.HasEscape(raw) {
+		return string(wire.AppendText(nil, raw))
 	}
 	return string(raw[1 : len(raw)-1])
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"errand/internal/wire"
 )
 
 func TestAMessageIsFoundByWholeValuesHoweverTheyAreWritten(t *testing.T) {
@@ -121,7 +123,7 @@ func escaped(text string, escapes uint64) string {
 	b.WriteByte('"')
 	for _, r := range text {
 		escapes = escapes>>1 | escapes<<63
-		plain, _ := Marshal(string(r))
+		plain, _ := wire.Marshal(string(r))
 		switch {
 		case escapes&1 == 0:
 			b.Write(plain[1 : len(plain)-1])

@@ -3,7 +3,7 @@ package messages_test
 import (
 	"testing"
 
-	"errand/pkg/messages"
+	"errand/internal/wire"
 )
 
 func TestPatternsMatchSubjectsAsInNATS(t *testing.T) {
@@ -25,13 +25,13 @@ func TestPatternsMatchSubjectsAsInNATS(t *testing.T) {
 		{"mandate.>", "mail.send.requested", false, false},
 		{">", "mail.send.requested", true, true},
 	} {
-		if got := messages.MatchSubject(c.pattern, c.other); got != c.matches {
+		if got := wire.MatchSubject(c.pattern, c.other); got != c.matches {
 			t.Errorf("%s matches %s: got %v", c.pattern, c.other, got)
 		}
-		if got := messages.PatternsOverlap(c.pattern, c.other); got != c.overlaps {
+		if got := wire.PatternsOverlap(c.pattern, c.other); got != c.overlaps {
 			t.Errorf("%s overlaps %s: got %v", c.pattern, c.other, got)
 		}
-		if got := messages.PatternsOverlap(c.other, c.pattern); got != c.overlaps {
+		if got := wire.PatternsOverlap(c.other, c.pattern); got != c.overlaps {
 			t.Errorf("%s overlaps %s: got %v", c.other, c.pattern, got)
 		}
 	}

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"errand/internal/wire"
 )
 
 // plain is a request with its recipients in one form: their JSON may be written in
@@ -217,7 +219,7 @@ func randomDigits(r *rand.Rand) json.RawMessage {
 	if r.IntN(2) == 0 {
 		return json.RawMessage(randomNumber(r))
 	}
-	return Digits(text(r, "0123456789", 1, MaxDigits))
+	return Digits(text(r, "0123456789", 1, wire.MaxDigits))
 }
 
 func randomEnroll(r *rand.Rand) EnrollRequest {

@@ -3,6 +3,8 @@ package messages
 import (
 	"encoding/json"
 	"strconv"
+
+	"errand/internal/wire"
 )
 
 // TransactionsRequest is the body of mandate.transactions.requested: the
@@ -85,7 +87,7 @@ type TransactionsPage struct {
 func (b TransactionsPage) MarshalJSON() ([]byte, error) {
 	type plain TransactionsPage
 	b.Records = listed(b.Records)
-	return Marshal(plain(b))
+	return wire.Marshal(plain(b))
 }
 
 // TransactionsListed is the body of mandate.transactions.listed.

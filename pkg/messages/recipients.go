@@ -7,6 +7,8 @@ import (
 	"errors"
 	"io"
 	"iter"
+
+	"errand/internal/wire"
 )
 
 // Recipients is a list for a SendRequest's To, nil when it is empty.
@@ -14,7 +16,7 @@ func Recipients(addresses ...string) json.RawMessage {
 	if len(addresses) == 0 {
 		return nil
 	}
-	text, _ := Marshal(addresses) // strings always encode
+	text, _ := wire.Marshal(addresses) // strings always encode
 	return text
 }
 
@@ -71,8 +73,8 @@ func (t *texts) text(s span) string {
 // of an array.
 func (t *texts) element(s span, alone bool, yield func(string) bool) bool {
 	inner := span{s.from + 1, s.to - 1}
-	if raw := s.of(t.from); hasEscape(raw) {
-		text := appendText(nil, raw)
+	if raw := s.of(t.from); wire.HasEscape(raw) {
+		text := wire.AppendText(nil, raw)
 		t, inner = &texts{from: text}, span{0, len(text)}
 	}
 	if inner = t.trim(inner); inner.from == inner.to {

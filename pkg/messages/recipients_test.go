@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"errand/internal/sandbox/devkit/inshort"
+	"errand/internal/wire"
 )
 
 func TestAddressesAreTheTextsOfTheList(t *testing.T) {
@@ -73,7 +74,7 @@ func TestARecipientThatCannotBeParsedTakesNoOtherWithIt(t *testing.T) {
 			slices.Repeat([]string{"x"}, maxMailbox-1)...), `" <ann@b>`, "bob@b"),
 	} {
 		for _, to := range []any{list, []string{list}} {
-			raw, err := Marshal(to)
+			raw, err := wire.Marshal(to)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"errand/internal/wire"
 )
 
 // Request is the body of a request: an EnrollRequest, a TransactionsRequest, a
@@ -115,25 +117,6 @@ func (e *Invalid) Error() string {
 	return b.String()
 }
 
-// maxGiveUp is how long a request may be tried at most.
-const maxGiveUp = 7 * 24 * time.Hour
-
-// MaxNotBefore is how far ahead a request may be scheduled at most.
-const MaxNotBefore = 30 * 24 * time.Hour
-
-// MaxGiveUp is how long after its publishing, or after its not_before, a request
-// may be tried where events are kept so long, 0 for ever: at most 7 days, and a
-// day less than the events are kept, or half of that time where it is two days or
-// less. An event that is gone no longer says that a call was made.
-func MaxGiveUp(kept time.Duration) time.Duration { return bounded(maxGiveUp, kept) }
-
-func bounded(most, kept time.Duration) time.Duration {
-	if kept <= 0 {
-		return most
-	}
-	return min(most, max(kept-24*time.Hour, kept/2))
-}
-
 // CheckTimes holds the not_before and the give_up_at of a request against their
 // bounds, which no decoder knows: it takes the time at which the request was
 // published, and how long events are kept, 0 for ever. not_before may be 30 days
@@ -146,14 +129,14 @@ func CheckTimes(m Meta, published time.Time, kept time.Duration) error {
 			faults[field] = []string{fmt.Sprintf("must be at most %g hours after %s: not after %s", longest.Hours(), what, Time{last})}
 		}
 	}
-	check("not_before", m.NotBefore, bounded(MaxNotBefore, kept))
+	check("not_before", m.NotBefore, wire.Bounded(wire.MaxNotBefore, kept))
 	if m.NotBefore.After(published) {
 		from, what = m.NotBefore, "not_before"
 		if !m.GiveUpAt.IsZero() && !m.GiveUpAt.After(from) {
 			faults["give_up_at"] = []string{"must be after not_before"}
 		}
 	}
-	if check("give_up_at", m.GiveUpAt, MaxGiveUp(kept)); len(faults) == 0 {
+	if check("give_up_at", m.GiveUpAt, wire.MaxGiveUp(kept)); len(faults) == 0 {
 		return nil
 	}
 	return &Invalid{Fields: faults}

@@ -8,20 +8,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
-)
 
-// Limits on what a request may hold, in characters. They are far beyond any use,
-// and keep a faulty producer from filling the events with its texts. A content
-// and a recipient list are limited by the message alone.
-const (
-	MaxLine        = 1000    // a single-line text without a limit of its own
-	MaxOrderNumber = 255     // order_number
-	MaxURL         = 4096    // a URL
-	MaxMetadata    = 1 << 16 // metadata
-	MaxDigits      = 100     // payer_id, payer_telephone_number
-	MaxHeaders     = 100     // the number of headers
-	MaxHeaderName  = 76      // the name of a header
-	MaxHeaderValue = 8000    // the value of a header
+	"errand/internal/wire"
 )
 
 // value is one value of a request and the name its faults are reported under.
@@ -47,15 +35,15 @@ func (v value) must(hold bool, rule string) bool {
 
 // unquoted is the text of a value that is a string.
 func (v value) unquoted() string {
-	if hasEscape(v.raw) {
-		return string(appendText(nil, v.raw))
+	if wire.HasEscape(v.raw) {
+		return string(wire.AppendText(nil, v.raw))
 	}
 	return v.form.slice(span{v.at.from + 1, v.at.to - 1})
 }
 
 // unquotedPlain is the text of a string without escapes, else "".
 func (v value) unquotedPlain() string {
-	if v.kind != aString || hasEscape(v.raw) {
+	if v.kind != aString || wire.HasEscape(v.raw) {
 		return ""
 	}
 	return v.unquoted()
@@ -88,7 +76,7 @@ func (v value) limited(limit int, rule string) string {
 }
 
 // line is a string of one line, neither blank nor longer than MaxLine.
-func (v value) line() string { return v.lineOf(MaxLine, "must have at most 1000 characters") }
+func (v value) line() string { return v.lineOf(wire.MaxLine, "must have at most 1000 characters") }
 
 func (v value) lineOf(limit int, rule string) string {
 	s := v.string()
@@ -96,7 +84,7 @@ func (v value) lineOf(limit int, rule string) string {
 		return ""
 	}
 	short := v.must(len(s) <= limit || utf8.RuneCountInString(s) <= limit, rule)
-	clean := v.must(isPlain(s) || !strings.ContainsFunc(s, isControl), "must not hold control characters or line breaks")
+	clean := v.must(wire.IsPlain(s) || !strings.ContainsFunc(s, wire.IsControl), "must not hold control characters or line breaks")
 	filled := v.must(s[0] > ' ' && s[0] < utf8.RuneSelf || strings.TrimSpace(s) != "", "must not be blank")
 	if !short || !clean || !filled {
 		return ""
@@ -107,7 +95,7 @@ func (v value) lineOf(limit int, rule string) string {
 // requestID is the id of the request, noted in Meta too when it fits.
 func (v value) requestID() string {
 	s := v.string()
-	if s == "" || !v.must(IsID(s), "must be 1 to 64 letters, digits, _ or -") ||
+	if s == "" || !v.must(wire.IsID(s), "must be 1 to 64 letters, digits, _ or -") ||
 		!v.must(ValidID(s), "is reserved: unmatched, or a stream and a number such as MAIL_REQUESTS-12") ||
 		v.form.faults[v.name] != nil {
 		return "" // given twice, it names nothing
@@ -194,14 +182,14 @@ func isPlainURL(s string) bool {
 	if !ok {
 		rest, ok = strings.CutPrefix(s, "http://")
 	}
-	if !ok || rest == "" || !isAlnum(rest[0]) || len(s) > MaxURL {
+	if !ok || rest == "" || !wire.IsAlnum(rest[0]) || len(s) > wire.MaxURL {
 		return false
 	}
 	host := true
 	for i := range len(rest) {
 		c := rest[i]
 		host = host && c != '/'
-		if !isAlnum(c) && c != '.' && c != '-' && (host || strings.IndexByte("/?=&_~+,;:@!$*", c) < 0) {
+		if !wire.IsAlnum(c) && c != '.' && c != '-' && (host || strings.IndexByte("/?=&_~+,;:@!$*", c) < 0) {
 			return false
 		}
 	}
@@ -214,7 +202,7 @@ func isWebURL(u *url.URL) bool {
 
 // parsedURL is "" when the text has a fault already, and nil when it is not a URL.
 func (v value) parsedURL() (string, *url.URL) {
-	s := v.lineOf(MaxURL, "must have at most 4096 characters")
+	s := v.lineOf(wire.MaxURL, "must have at most 4096 characters")
 	if s == "" {
 		return "", nil
 	}
@@ -273,7 +261,7 @@ func (v value) number() (s string, ok bool) {
 func (v value) digits() json.RawMessage {
 	s, ok := v.number()
 	if !ok || !v.must(allDigits(s), "must hold digits only") ||
-		!v.must(len(s) <= MaxDigits, "must have at most 100 digits") {
+		!v.must(len(s) <= wire.MaxDigits, "must have at most 100 digits") {
 		return nil
 	}
 	if v.kind == aString {
@@ -299,7 +287,7 @@ func Digits(s string) json.RawMessage {
 
 func allDigits(s string) bool {
 	for i := range len(s) {
-		if !isDigit(s[i]) {
+		if !wire.IsDigit(s[i]) {
 			return false
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"errand/internal/wire"
 )
 
 // SendRequest is the body of mail.send.requested: the message of the email
@@ -37,7 +39,7 @@ type SendRequest struct {
 func (r SendRequest) MarshalJSON() ([]byte, error) {
 	type plain SendRequest
 	r.GiveUpAt, r.NotBefore = r.GiveUpAt.UTC(), r.NotBefore.UTC()
-	return Marshal(plain(r))
+	return wire.Marshal(plain(r))
 }
 
 // ObjectRef names a JetStream object that holds one address a line.
@@ -156,7 +158,7 @@ func (v value) object() *ObjectRef {
 // isBucket says whether JetStream takes s as the name of an object store.
 func isBucket(s string) bool {
 	for i := range len(s) {
-		if !isAlnum(s[i]) && s[i] != '_' && s[i] != '-' {
+		if !wire.IsAlnum(s[i]) && s[i] != '_' && s[i] != '-' {
 			return false
 		}
 	}
@@ -273,27 +275,28 @@ type Unsettled struct {
 // MarshalJSON cuts the texts and the list of invalid addresses.
 func (b SendOutcome) MarshalJSON() ([]byte, error) {
 	type plain SendOutcome
-	b.Message, b.ConflictsWith = Cut(b.Message), Cut(b.ConflictsWith)
+	b.Message, b.ConflictsWith = wire.Cut(b.Message), wire.Cut(b.ConflictsWith)
 	b.Fields = cutFields(b.Fields)
 	invalid := make([]InvalidAddress, min(len(b.Invalid), ListedInvalid))
 	for i := range invalid {
 		invalid[i] = b.Invalid[i]
-		invalid[i].Address, invalid[i].Reason, invalid[i].Why = Cut(invalid[i].Address), Cut(invalid[i].Reason), Cut(invalid[i].Why)
+		to := &invalid[i]
+		to.Address, to.Reason, to.Why = wire.Cut(to.Address), wire.Cut(to.Reason), wire.Cut(to.Why)
 	}
 	b.Invalid = invalid
 	unsettled := make([]Unsettled, len(b.Unsettled))
 	for i, u := range b.Unsettled {
-		u.Message = Cut(u.Message)
+		u.Message = wire.Cut(u.Message)
 		unsettled[i] = u
 	}
 	b.Unsettled = unsettled
 	if b.Reason == "" {
-		return Marshal(plain(b))
+		return wire.Marshal(plain(b))
 	}
 	if b.Fields == nil {
 		b.Fields = map[string][]string{}
 	}
-	return Marshal(struct { // with a reason, these are there even when empty
+	return wire.Marshal(struct { // with a reason, these are there even when empty
 		plain
 		Unsettled  []Unsettled         `json:"unsettled"`
 		HTTPStatus int                 `json:"http_status"`

@@ -21,6 +21,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"errand/internal/wire"
 )
 
 // Operation is what a request asks for or an event is about: the first two tokens
@@ -63,11 +65,6 @@ func (o Operation) RequestedIn(lane string) string {
 
 // HasLanes says whether requests of the operation can be published to other lanes than DefaultLane.
 func (o Operation) HasLanes() bool { return o == Enroll || o == Send }
-
-// IsLane says whether s can be the name of a lane: [a-z0-9-]{1,32}.
-func IsLane(s string) bool {
-	return len(s) > 0 && len(s) <= 32 && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
-}
 
 // Subject is the subject of the event that puts request id into state s. For
 // Batch, id is a BatchID. An empty id is left out together with its dot.
@@ -225,22 +222,7 @@ var Reasons = []Reason{ReasonInvalidRequest, ReasonConflict, ReasonCancelled, Re
 // id that the programs give. Those are Unmatched and <stream>-<sequence>, which
 // a request without an id of its own goes by; so the id in an event's subject
 // need not be valid in this sense.
-func ValidID(s string) bool { return IsID(s) && !isReservedID(s) }
-
-// IsID says whether s can be the id in an event's subject: [A-Za-z0-9_-]{1,64}, ids that the
-// programs give among them.
-func IsID(s string) bool {
-	if s == "" || len(s) > 64 {
-		return false
-	}
-	for i := range len(s) {
-		c := s[i]
-		if !isAlnum(c) && c != '_' && c != '-' {
-			return false
-		}
-	}
-	return true
-}
+func ValidID(s string) bool { return wire.IsID(s) && !isReservedID(s) }
 
 // streams are the names of errand's streams; none has a dash.
 var streams = []string{
@@ -251,38 +233,4 @@ var streams = []string{
 func isReservedID(s string) bool {
 	stream, sequence, found := strings.Cut(s, "-")
 	return s == Unmatched || found && sequence != "" && allDigits(sequence) && slices.Contains(streams, stream)
-}
-
-func isDigit(c byte) bool { return '0' <= c && c <= '9' }
-
-func isAlnum(c byte) bool {
-	return isDigit(c) || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
-}
-
-// MatchSubject reports whether a subject matches a NATS pattern: * is any one token, > all that follow.
-func MatchSubject(pattern, subject string) bool {
-	want, have := strings.Split(pattern, "."), strings.Split(subject, ".")
-	for i, token := range want {
-		switch {
-		case token == ">":
-			return len(have) > i
-		case i >= len(have) || token != "*" && token != have[i]:
-			return false
-		}
-	}
-	return len(want) == len(have)
-}
-
-// PatternsOverlap reports whether one subject can match both patterns.
-func PatternsOverlap(one, other string) bool {
-	a, b := strings.Split(one, "."), strings.Split(other, ".")
-	for i := 0; i < len(a) && i < len(b); i++ {
-		switch {
-		case a[i] == ">" || b[i] == ">":
-			return true
-		case a[i] != b[i] && a[i] != "*" && b[i] != "*":
-			return false
-		}
-	}
-	return len(a) == len(b)
 }

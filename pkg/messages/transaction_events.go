@@ -3,6 +3,8 @@ package messages
 import (
 	"encoding/json"
 	"strings"
+
+	"errand/internal/wire"
 )
 
 // TransactionBody is the body of mandate.application.<status> and of
@@ -48,8 +50,8 @@ type TransactionMatch struct {
 // MarshalJSON cuts the order number.
 func (b TransactionBody) MarshalJSON() ([]byte, error) {
 	type plain TransactionBody
-	b.OrderNumber = Cut(b.OrderNumber)
-	return Marshal(plain(b))
+	b.OrderNumber = wire.Cut(b.OrderNumber)
+	return wire.Marshal(plain(b))
 }
 
 // maxStatus is the maximum length of a status in a subject.
@@ -61,7 +63,7 @@ const maxStatus = 64
 // status_erased.
 func StatusToken(description string, code json.Number) State {
 	var b strings.Builder
-	for _, word := range strings.FieldsFunc(strings.ToLower(description), func(r rune) bool { return r >= 0x80 || !isAlnum(byte(r)) }) {
+	for _, word := range strings.FieldsFunc(strings.ToLower(description), func(r rune) bool { return r >= 0x80 || !wire.IsAlnum(byte(r)) }) {
 		if b.Len() > 0 {
 			b.WriteByte('_')
 		}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+
+	"errand/internal/wire"
 )
 
 // Unsent is a recipient of a request who got no mail, or of whom nobody knows it.
@@ -35,7 +37,7 @@ func (b *SendOutcome) Unsent(list iter.Seq[string]) (unsent []Unsent, err error)
 		at++
 		address, err := ParseRecipient(text)
 		key := string(AppendRecipient(nil, address))
-		why, out := leftOut[Cut(text)]
+		why, out := leftOut[wire.Cut(text)]
 		if err != nil || out {
 			invalid++
 			if err != nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"errand/internal/history"
+	"errand/internal/wire"
 	"errand/pkg/messages"
 )
 
@@ -64,7 +65,7 @@ func (l *Log) Next(_ context.Context, _ messages.Operation, filter string, from 
 	defer l.mu.Unlock()
 	l.reads++
 	for _, e := range l.events {
-		if e.Sequence >= from && messages.MatchSubject(filter, e.Subject) {
+		if e.Sequence >= from && wire.MatchSubject(filter, e.Subject) {
 			return e, nil
 		}
 	}
@@ -73,7 +74,7 @@ func (l *Log) Next(_ context.Context, _ messages.Operation, filter string, from 
 
 func last(filter string, events []history.Entry) history.Entry {
 	for _, e := range slices.Backward(events) {
-		if messages.MatchSubject(filter, e.Subject) {
+		if wire.MatchSubject(filter, e.Subject) {
 			return e
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"errand/internal/history"
+	"errand/internal/wire"
 	"errand/pkg/messages"
 )
 
@@ -59,7 +60,7 @@ func (l *Log) take(record history.Entry) {
 	subject := messages.ParseSubject(record.Subject)
 	op, state, id := subject.Operation, subject.State, subject.ID
 	switch isBatch := subject.Batch > 0; {
-	case !messages.IsID(id):
+	case !wire.IsID(id):
 	case op == messages.Send && state == messages.Erased:
 		l.erase(id)
 	case op == messages.Send, op == messages.Batch && isBatch && state != messages.Erased:

@@ -12,6 +12,7 @@ import (
 	"errand/internal/lists"
 	"errand/internal/lists/sweep"
 	"errand/internal/mandates"
+	"errand/internal/wire"
 	"errand/pkg/messages"
 )
 
@@ -111,7 +112,7 @@ func (o orders) match(r Record) messages.TransactionMatch {
 var seed = maphash.MakeSeed()
 
 // fold is the same for all spellings of an order number.
-func fold(order string) uint64 { return maphash.String(seed, messages.OrderKey(order)) }
+func fold(order string) uint64 { return maphash.String(seed, wire.OrderKey(order)) }
 
 // application names an application of a request; zero: two were reported, which is enough.
 type application struct {

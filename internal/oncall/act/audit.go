@@ -26,6 +26,7 @@ import (
 	"errand/internal/bus"
 	"errand/internal/oncall/inspect"
 	"errand/internal/retry"
+	"errand/internal/wire"
 	"errand/pkg/messages"
 )
 
@@ -123,12 +124,12 @@ var (
 // Do records an act, does it, and records its result; said is that in a few words, without personal data. Errors:
 // ErrNoReason, ErrNotRecorded, ErrNothingDone, or any other, after which it may have been done in part or not recorded.
 func (p Person) Do(ctx context.Context, a Act, do func(context.Context) (said string, err error)) (string, error) {
-	a.Why = messages.Cut(strings.TrimSpace(a.Why))
+	a.Why = wire.Cut(strings.TrimSpace(a.Why))
 	if a.Why == "" {
 		return "", ErrNoReason
 	}
-	a.Plan = messages.Cut(a.Plan)
-	r := Record{ID: rand.Text()[:13], At: messages.Time{Time: time.Now()}, Actor: messages.Cut(p.Name), Via: p.Via, Act: a}
+	a.Plan = wire.Cut(a.Plan)
+	r := Record{ID: rand.Text()[:13], At: messages.Time{Time: time.Now()}, Actor: wire.Cut(p.Name), Via: p.Via, Act: a}
 	if err := p.record(ctx, r, "before"); err != nil {
 		return "", fmt.Errorf("%w: %w", ErrNotRecorded, err)
 	}
@@ -139,7 +140,7 @@ func (p Person) Do(ctx context.Context, a Act, do func(context.Context) (said st
 	case err != nil:
 		r.Result, said = Unknown, err.Error()
 	}
-	r.Message = messages.Cut(said)
+	r.Message = wire.Cut(said)
 	if unrecorded := p.record(context.WithoutCancel(ctx), r, "after"); unrecorded != nil {
 		err = errors.Join(err, fmt.Errorf("how it went (%s) could not be recorded in %s: %w", r.Result, bus.Audit, unrecorded))
 	}

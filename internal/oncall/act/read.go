@@ -12,6 +12,7 @@ import (
 
 	"errand/internal/bus"
 	"errand/internal/oncall/inspect"
+	"errand/internal/wire"
 	"errand/pkg/messages"
 )
 
@@ -84,7 +85,7 @@ func entryOf(m bus.Message) Entry {
 	said := json.Unmarshal(m.Data, &e.Record) == nil
 	tokens := append(strings.Split(m.Subject, "."), "", "", "")
 	actor, verb, target := inspect.NameOf(tokens[2]), Verb(tokens[1]), inspect.NameOf(tokens[3])
-	if !said || e.Actor != messages.Cut(actor) || e.Verb != verb || e.Target != target || e.ID == "" {
+	if !said || e.Actor != wire.Cut(actor) || e.Verb != verb || e.Target != target || e.ID == "" {
 		e.Suspect = "the record does not say what its subject says"
 	}
 	if m.Header.Get(nats.MsgIdHdr) == "" {

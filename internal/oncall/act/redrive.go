@@ -19,6 +19,7 @@ import (
 	"errand/internal/history"
 	"errand/internal/oncall/inspect"
 	"errand/internal/retry"
+	"errand/internal/wire"
 	"errand/pkg/messages"
 )
 
@@ -243,7 +244,7 @@ func reopen(ctx context.Context, log history.Log, item Item, by, why string) (ui
 	}
 	header := item.letter.Event.Message.Header
 	h := &history.History{Log: log, Operation: item.Operation, ID: item.RequestID,
-		Trace: history.Trace{Parent: messages.Cut(header.Get("traceparent")), State: messages.Cut(header.Get("tracestate"))}}
+		Trace: history.Trace{Parent: wire.Cut(header.Get("traceparent")), State: wire.Cut(header.Get("tracestate"))}}
 	_, err := h.Read(ctx)
 	done, ok := errors.AsType[*history.AlreadyDoneError](err)
 	if ok && done.Sequence == item.last || err == nil && item.last == 0 && h.Sequence() == 0 {

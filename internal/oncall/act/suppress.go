@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"errand/internal/bus"
+	"errand/internal/wire"
 	"errand/pkg/messages"
 )
 
@@ -38,7 +39,7 @@ func (p Person) Suppress(ctx context.Context, keys []messages.Key, removed bool,
 			return "", fmt.Errorf("%w: it was %s", ErrNothingDone, is.Says())
 		}
 		return "stored", p.Publisher.Suppress(ctx, []bus.Suppression{{Key: keys[0], At: messages.Time{Time: time.Now()},
-			By: messages.Cut(p.Name), Why: messages.Cut(why), Removed: removed}})
+			By: wire.Cut(p.Name), Why: wire.Cut(why), Removed: removed}})
 	})
 	return err
 }

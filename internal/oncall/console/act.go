@@ -11,6 +11,7 @@ import (
 
 	"errand/internal/oncall/access"
 	"errand/internal/oncall/act"
+	"errand/internal/wire"
 	"errand/pkg/messages"
 )
 
@@ -85,7 +86,7 @@ type actForm struct {
 }
 
 func formOf(r *http.Request) (f actForm, err error) {
-	if f.ID = r.PathValue("id"); !messages.IsID(f.ID) {
+	if f.ID = r.PathValue("id"); !wire.IsID(f.ID) {
 		return f, notFound("That is not a request id.")
 	}
 	f.Operation, err = operationNamed(r.FormValue("operation"))

@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"errand/internal/bus"
+	"errand/internal/wire"
 	"errand/pkg/messages"
 )
 
@@ -93,7 +94,7 @@ func eachSeen(n int, work func(i int) error) error {
 
 // last returns the last event of a request; false when it has none, as what cannot be an id.
 func (r Reader) last(ctx context.Context, op messages.Operation, id string) (bus.Message, bool, error) {
-	if !messages.IsID(id) {
+	if !wire.IsID(id) {
 		return bus.Message{}, false, nil
 	}
 	return bus.Last(ctx, r.Conn, bus.EventsOf(op), op.Filter(id))

@@ -18,6 +18,7 @@ import (
 	"errand/internal/bus"
 	"errand/internal/retry"
 	"errand/internal/style"
+	"errand/internal/wire"
 	"errand/pkg/messages"
 )
 
@@ -221,7 +222,7 @@ type request struct {
 func requestOf(op messages.Operation, m bus.Message) request {
 	q := request{id: m.Header.Get(bus.HeaderRequestID), Message: m}
 	again := m.Header.Get(bus.HeaderReopened) != "" || m.Header.Get(bus.HeaderScheduled) != ""
-	if !again || !messages.IsID(q.id) {
+	if !again || !wire.IsID(q.id) {
 		meta, err := messages.Check(op, m.Data)
 		q.id = cmp.Or(meta.ID(m.Header.Get(nats.MsgIdHdr), err), bus.QueueOf(op).Stream+"-"+strconv.FormatUint(m.Sequence, 10))
 	}

@@ -19,6 +19,7 @@ import (
 	"errand/internal/requests/attempt"
 	"errand/internal/requests/hold"
 	"errand/internal/retry"
+	"errand/internal/wire"
 	"errand/pkg/messages"
 )
 
@@ -355,7 +356,7 @@ func (c *Consumer[R]) giveUp(d *delivery[R], published time.Time, redriven bool)
 	}
 	published = latest(published, d.notBefore)
 	if d.named.IsZero() || redriven && d.named.Before(published) {
-		return published.Add(min(c.GiveUpAfter, messages.MaxGiveUp(c.Kept())))
+		return published.Add(min(c.GiveUpAfter, wire.MaxGiveUp(c.Kept())))
 	}
 	return d.named
 }
@@ -395,7 +396,7 @@ func (c *Consumer[R]) history(d *delivery[R], id string) *history.History {
 
 // trace is the request's W3C trace context, if it has a plausible one.
 func trace(r *bus.Request) history.Trace {
-	return history.Trace{Parent: messages.Cut(r.Header.Get("traceparent")), State: messages.Cut(r.Header.Get("tracestate"))}
+	return history.Trace{Parent: wire.Cut(r.Header.Get("traceparent")), State: wire.Cut(r.Header.Get("tracestate"))}
 }
 
 // claim is a message's claim to be a request that was stored again: a dead letter that a person has published again, or a
@@ -424,7 +425,7 @@ func claimOf(from *bus.Request) (c claim) {
 
 // asked is the id that the request is to run under, as far as its message says.
 func (d *delivery[R]) asked() string {
-	if d.claimed && messages.IsID(d.of) {
+	if d.claimed && wire.IsID(d.of) {
 		return d.of
 	}
 	return d.ids[0]
@@ -444,7 +445,7 @@ func (c *Consumer[R]) findClaimed(ctx context.Context, d *delivery[R]) error {
 		state, sequence, was = messages.Reopened, d.reopened, "reopened"
 	}
 	own, named := d.ids[len(d.ids)-queueIDs:], d.ids[:len(d.ids)-queueIDs]
-	if sequence > 0 && messages.IsID(d.of) && (len(named) == 0 || named[0] == d.of) {
+	if sequence > 0 && wire.IsID(d.of) && (len(named) == 0 || named[0] == d.of) {
 		// Whatever it became since, it is this request's: it may have been corrected before its dead letter was stored.
 		e, err := c.Log.Next(ctx, c.op.Name, c.op.Name.Subject(state, d.of), sequence)
 		if err != nil {

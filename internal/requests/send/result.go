@@ -7,6 +7,7 @@ import (
 
 	"errand/internal/history"
 	"errand/internal/requests/attempt"
+	"errand/internal/wire"
 	"errand/pkg/messages"
 )
 
@@ -119,7 +120,7 @@ func (o *outcome) end(batches int) (messages.State, *messages.SendOutcome) {
 	body.UnsettledCount = len(o.results)
 	size := 0
 	for _, r := range o.before() { // as many as fit
-		text := messages.Cut(r.Message)
+		text := wire.Cut(r.Message)
 		if size += 200 + len(text); size > maxUnsettled {
 			break
 		}

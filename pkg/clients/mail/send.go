@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"errand/internal/wire"
 	"errand/pkg/clients"
 	"errand/pkg/messages"
 )
@@ -72,7 +73,7 @@ const submission = "send"
 // Refused.
 func Encode(m Message) (Encoded, error) {
 	for name, value := range m.Headers {
-		rule := messages.HeaderFault(name)
+		rule := wire.HeaderFault(name)
 		if rule == "" && strings.ContainsAny(value, "\r\n\x00") {
 			rule = "must not hold line breaks"
 		}
@@ -80,7 +81,7 @@ func Encode(m Message) (Encoded, error) {
 			return Encoded{}, clients.Refusal(submission, "headers", "one "+rule)
 		}
 	}
-	static, err := messages.Marshal(struct {
+	static, err := wire.Marshal(struct {
 		From            string `json:"from,omitempty"`
 		ReplyTo         string `json:"reply_to,omitempty"`
 		UnsubscribeLink string `json:"unsubscribe_link,omitempty"`
@@ -91,7 +92,7 @@ func Encode(m Message) (Encoded, error) {
 	if err != nil || len(m.Headers) == 0 {
 		return Encoded{static: bytes.TrimSuffix(static, []byte("}"))}, err
 	}
-	headers, err := messages.Marshal(m.Headers)
+	headers, err := wire.Marshal(m.Headers)
 	if err != nil {
 		return Encoded{}, err
 	}
@@ -99,7 +100,7 @@ func Encode(m Message) (Encoded, error) {
 	for _, name := range slices.Sorted(maps.Keys(m.Headers)) {
 		lines = append(lines, name+": "+m.Headers[name])
 	}
-	list, err := messages.Marshal(lines)
+	list, err := wire.Marshal(lines)
 	return Encoded{static: bytes.TrimSuffix(static, []byte("}")), headers: headers, headersList: list}, err
 }
 
@@ -122,7 +123,7 @@ func (e Encoded) body(to []string, headersAsList bool) []byte {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = messages.AppendString(b, address)
+		b = wire.AppendString(b, address)
 	}
 	return append(b, "]}"...)
 }

@@ -42,7 +42,7 @@ func (c *Client) Enroll(ctx context.Context, e Enrollment) (Enrolled, error) {
 	if e.Checksum == "" && !config.ChecksumSecret.Empty() {
 		e.Checksum = Checksum(config.ChecksumSecret, e)
 	}
-	body, err := messages.Marshal(e)
+	body, err := wire.Marshal(e)
 	if err != nil {
 		return Enrolled{}, clients.Refusal(operation, "body", "cannot be encoded as JSON")
 	}
@@ -52,7 +52,7 @@ func (c *Client) Enroll(ctx context.Context, e Enrollment) (Enrolled, error) {
 	err = c.enroll.Exchange(ctx, call, func(status int, body []byte) clients.Reading {
 		enrolled.Body = body
 		url, order, ok := readEnrolled(body)
-		if ok && status/100 == 2 && !clients.Redacted(url) && (order == "" || messages.SameOrder(order, e.OrderNumber)) {
+		if ok && status/100 == 2 && !clients.Redacted(url) && (order == "" || wire.SameOrder(order, e.OrderNumber)) {
 			enrolled.URL = url
 			return clients.Reading{Complete: true}
 		}
