@@ -165,7 +165,8 @@ func FuzzParseRecipient(f *testing.F) {
 		if again, err := ParseRecipient(got); err != nil || again != got {
 			t.Fatalf("%q: %q becomes %q, %v", text, got, again, err)
 		}
-		if len(got) > maxAddress || strings.ContainsFunc(got, wire.IsControl) || strings.ContainsFunc(got, isInvisible) || !utf8.ValidString(got) {
+		if len(got) > maxAddress || strings.ContainsFunc(got, wire.IsControl) || strings.ContainsFunc(got, isInvisible) ||
+			!utf8.ValidString(got) {
 			t.Fatalf("%q: got %q", text, got)
 		}
 		if isPlainAddress(text) {
