@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"errand/internal/history"
 	"errand/pkg/messages"
 )
 
@@ -54,7 +55,7 @@ func (s EventStore) Callback(ctx context.Context, request string, body *messages
 		switch {
 		case err == nil:
 			return nil
-		case tooLarge(err) && messages.Abridge(body):
+		case tooLarge(err) && history.Abridge(body):
 			continue
 		case !isConflict(err) || try == maxRaces:
 			return fmt.Errorf("bus: store a callback of %s: %w", request, err)

@@ -45,7 +45,7 @@ func (h *History) correct(ctx context.Context, conflict *ConflictError) (Prior, 
 	}
 	was := messages.PriorOutcome{State: messages.Failed, Reason: *conflict.failed}
 	err = h.Store(ctx, messages.Reopened, &messages.ReopenedBody{By: messages.ByCorrection, Was: was, Fingerprint: h.Fingerprint})
-	return Prior{State: messages.Reopened, Facts: messages.Facts{Was: was, Fingerprint: h.Fingerprint}}, err
+	return Prior{State: messages.Reopened, Facts: Facts{Was: was, Fingerprint: h.Fingerprint}}, err
 }
 
 // formerly finds how these contents failed last after they were published, if they did.
@@ -56,7 +56,7 @@ func (h *History) formerly(ctx context.Context) (done *AlreadyDoneError, err err
 		if err != nil || e.Sequence == 0 {
 			return done, err
 		}
-		if f, _ := messages.ReadFacts(e.Body); f.Fingerprint == h.Fingerprint && !e.At.Before(h.Published) {
+		if f, _ := ReadFacts(e.Body); f.Fingerprint == h.Fingerprint && !e.At.Before(h.Published) {
 			done = &AlreadyDoneError{State: messages.Failed, Body: e.Body, Sequence: e.Sequence}
 		}
 		from = e.Sequence + 1

@@ -13,7 +13,7 @@ type Effect struct {
 	Unknown bool // a part may have been done
 	// Batches are the batches of a message of several, in order, and Began is its started event, if that is still there.
 	Batches []Batch
-	Began   messages.Facts
+	Began   Facts
 }
 
 // None reports whether surely nothing was done.
@@ -24,7 +24,7 @@ type Batch struct {
 	Number int // from 1
 	// State is accepted, refused, deferred (nothing was done), uncertain, or "" if the batch has no event.
 	State messages.State
-	messages.Facts
+	Facts
 }
 
 // EffectOf returns what was done for a request. last is its last event, as Read or the log returned it. Errors: the log's.
@@ -53,7 +53,7 @@ func EffectOf(ctx context.Context, log Log, op messages.Operation, id string, la
 		}
 		began = started.Body
 	}
-	begun, _ := messages.ReadFacts(began)                                 // gone, it says nothing
+	begun, _ := ReadFacts(began)                                          // gone, it says nothing
 	if begun.Fingerprint == cmp.Or(last.Fingerprint, begun.Fingerprint) { // else it is of other contents, that were corrected
 		e.Began = begun
 	}
@@ -113,13 +113,13 @@ func (e *Effect) read(ctx context.Context, log Log, id string) error {
 }
 
 // sentToNobody reports whether a batch ended without a call, because all its recipients are suppressed.
-func sentToNobody(last messages.State, f messages.Facts) bool {
+func sentToNobody(last messages.State, f Facts) bool {
 	return last == messages.Accepted && f.Accepted == 0 && f.Reason == "" && len(f.Suppressed) > 0
 }
 
 // Unfinished is what a batch without an end is: deferred if surely nothing was done, or else uncertain. So is one without an
 // event that was left out of a redrive: its events are older than that and may have expired before it.
-func Unfinished(last messages.State, f messages.Facts) messages.State {
+func Unfinished(last messages.State, f Facts) messages.State {
 	if last == messages.Deferred && !f.AfterUnknown {
 		return messages.Deferred
 	}
@@ -133,7 +133,7 @@ func BatchOf(ctx context.Context, log Log, id string, number int) (Batch, error)
 	if err != nil || last.Sequence == 0 {
 		return b, err
 	}
-	f, unreadable := messages.ReadFacts(last.Body)
+	f, unreadable := ReadFacts(last.Body)
 	b.State, b.Facts = messages.StateOf(last.Subject), f
 	if b.State != messages.Accepted && b.State != messages.Refused {
 		f.AfterUnknown = f.AfterUnknown || unreadable != nil

@@ -48,7 +48,7 @@ func TestWhatWasDoneIsSaidByTheBatchesToo(t *testing.T) {
 		for _, e := range c.events {
 			log.Put("mail."+e[0], []byte(e[1]))
 			last.State, last.Last = messages.StateOf("mail."+e[0]), []byte(e[1])
-			last.Facts, _ = messages.ReadFacts(last.Last)
+			last.Facts, _ = history.ReadFacts(last.Last)
 		}
 		got, err := history.EffectOf(t.Context(), log, messages.Send, "r1", last)
 		if err != nil || got.Done != c.done || got.Unknown != c.unknown || got.None() != (!c.done && !c.unknown) {

@@ -179,7 +179,7 @@ func (h *History) Store(ctx context.Context, s messages.State, body messages.Bod
 	failpoint.Here(failpoint.BeforeStore, string(h.Operation), string(s))
 	r := Record{Event: ev, Last: h.last, Writer: h.writer, Trace: h.Trace}
 	seq, err := h.Log.Append(ctx, r)
-	for errors.Is(err, ErrTooLarge) && messages.Abridge(body) {
+	for errors.Is(err, ErrTooLarge) && Abridge(body) {
 		seq, err = h.Log.Append(ctx, r)
 	}
 	if err != nil {
@@ -205,8 +205,8 @@ type Prior struct {
 	Last    []byte // body of that event
 	Started []byte // body of the last started event, if there is one
 	// Again: a person said to do it though a call of unknown fate was made, and no such call was made since.
-	Again          bool
-	messages.Facts // of the last event; reopened has the reason of the outcome before
+	Again bool
+	Facts // of the last event; reopened has the reason of the outcome before
 }
 
 // Waited is how long the request was deferred for; 0 when it was not, or because it was scheduled.
@@ -227,7 +227,7 @@ func (h *History) Read(ctx context.Context) (Prior, error) {
 		return Prior{}, err
 	}
 	now := time.Now()
-	f, err := messages.ReadFacts(e.Body)
+	f, err := ReadFacts(e.Body)
 	wait := farthest
 	if f.Reason == messages.ReasonScheduled {
 		wait += wire.MaxNotBefore
@@ -292,7 +292,7 @@ func (h *History) newest(ctx context.Context) (Entry, error) {
 	state := messages.StateOf(e.Subject)
 	corrected := state == messages.Failed && e.At.Before(h.Published) // or may have been since
 	if e.Sequence > h.ReopenedAt && state.Final(h.Operation) && !corrected {
-		if f, _ := messages.ReadFacts(e.Body); f.Fingerprint == h.Fingerprint {
+		if f, _ := ReadFacts(e.Body); f.Fingerprint == h.Fingerprint {
 			return e, nil
 		}
 	}

@@ -17,7 +17,7 @@ func (h *History) behind(ctx context.Context, p *Prior) error {
 	if err != nil {
 		return err
 	}
-	begun, _ := messages.ReadFacts(started.Body) // what cannot be read names none
+	begun, _ := ReadFacts(started.Body) // what cannot be read names none
 	if p.State == messages.Deferred {
 		p.Fingerprint = cmp.Or(p.Fingerprint, begun.Fingerprint)
 	}

@@ -32,7 +32,7 @@ type stored struct {
 	id     string // of a batch with its number
 	writer string
 	trace  string // the message that it is about
-	facts  messages.Facts
+	facts  history.Facts
 	gone   bool // purged
 }
 
@@ -91,7 +91,7 @@ func (l *eventLog) put(r history.Record, body []byte) (uint64, error) {
 	}
 	e := &stored{Entry: history.Entry{Subject: r.Event.Subject(), Sequence: uint64(len(l.events) + 1), At: time.Now(), Body: body},
 		op: r.Event.Operation, state: r.Event.State, id: r.Event.ID, writer: r.Writer, trace: r.Trace.Parent}
-	e.facts, _ = messages.ReadFacts(body)
+	e.facts, _ = history.ReadFacts(body)
 	l.events = append(l.events, e)
 	l.of[key] = append(l.of[key], e)
 	l.in.stored(e)

@@ -121,7 +121,7 @@ type Erased struct{ Event }
 
 // Outcome reads a final event. What cannot be read of its body stays empty.
 func (e Event) Outcome() Outcome {
-	f, _ := messages.ReadFacts(e.Data)
+	f := readFacts(e)
 	switch e.State {
 	case messages.Succeeded, messages.Accepted, messages.Listed, messages.Reported:
 		return Succeeded{e, f.InvalidCount}
@@ -135,4 +135,22 @@ func (e Event) Outcome() Outcome {
 		return Erased{e}
 	}
 	return Uncertain{e, f.Reason, f.Message}
+}
+
+// facts are what the bodies of events say under names that they share.
+type facts struct {
+	Fingerprint   string              `json:"fingerprint"`
+	Outcome       messages.State      `json:"outcome"` // of resolved
+	Reason        messages.Reason     `json:"reason"`
+	Message       string              `json:"message"`
+	Fields        map[string][]string `json:"fields"`
+	ConflictsWith string              `json:"conflicts_with"`
+	Accepted      int                 `json:"accepted"`
+	Recipients    int                 `json:"recipients"`
+	InvalidCount  int                 `json:"invalid_count"`
+}
+
+func readFacts(e Event) (f facts) {
+	_ = e.Decode(&f) // fields of another type stay zero
+	return f
 }

@@ -32,10 +32,10 @@ type Filter struct {
 }
 
 func (f Filter) selects(e Event) bool {
-	facts, _ := messages.ReadFacts(e.Data)
+	said := readFacts(e)
 	return (len(f.States) == 0 || slices.Contains(f.States, e.State)) &&
-		(len(f.Reasons) == 0 || slices.Contains(f.Reasons, facts.Reason)) &&
-		strings.HasPrefix(cmp.Or(facts.ConflictsWith, e.RequestID), f.Prefix)
+		(len(f.Reasons) == 0 || slices.Contains(f.Reasons, said.Reason)) &&
+		strings.HasPrefix(cmp.Or(said.ConflictsWith, e.RequestID), f.Prefix)
 }
 
 // Outcomes makes the durable consumer of that name, or takes the one that is there: over

@@ -12,8 +12,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-
-	"errand/pkg/messages"
 )
 
 // How often Wait looks, and how long it waits for a server's answer.
@@ -81,7 +79,7 @@ func (c *Client) Last(ctx context.Context, r Receipt) (Event, error) {
 // and other contents: one that this one conflicts with, or corrects; or one that had its
 // position before the stream of requests was made again.
 func (r Receipt) isOwn(e Event) bool {
-	f, _ := messages.ReadFacts(e.Data) // not every event has a fingerprint
+	f := readFacts(e) // not every event has a fingerprint
 	return f.Fingerprint == "" || r.Fingerprint == "" || f.Fingerprint == r.Fingerprint
 }
 

@@ -2,7 +2,6 @@ package messages
 
 import (
 	"encoding/json"
-	"strings"
 
 	"errand/internal/wire"
 )
@@ -13,7 +12,7 @@ type TransactionBody struct {
 	Common
 	EventID       string           `json:"event_id"`
 	Kind          TransactionKind  `json:"kind"`
-	Status        string           `json:"status"`                   // as in the subject: StatusToken
+	Status        string           `json:"status"`                   // as in the subject
 	MandateStatus string           `json:"mandate_status,omitempty"` // of the mandate within the record
 	OrderNumber   string           `json:"order_number"`             // of the mandate
 	Match         TransactionMatch `json:"match"`
@@ -52,30 +51,4 @@ func (b TransactionBody) MarshalJSON() ([]byte, error) {
 	type plain TransactionBody
 	b.OrderNumber = wire.Cut(b.OrderNumber)
 	return wire.Marshal(plain(b))
-}
-
-// maxStatus is the maximum length of a status in a subject.
-const maxStatus = 64
-
-// StatusToken is a status of a transaction or mandate as it is in subjects: its description in
-// lower case with _ in place of anything but letters and digits of ASCII, or status_<code> where it
-// has none; "" where it has neither. One that would be Erased, which is not a status of a record, is
-// status_erased.
-func StatusToken(description string, code json.Number) State {
-	var b strings.Builder
-	for _, word := range strings.FieldsFunc(strings.ToLower(description), func(r rune) bool { return r >= 0x80 || !wire.IsAlnum(byte(r)) }) {
-		if b.Len() > 0 {
-			b.WriteByte('_')
-		}
-		b.WriteString(word)
-	}
-	if token := b.String(); State(token) == Erased {
-		return "status_erased"
-	} else if token != "" {
-		return State(strings.TrimSuffix(token[:min(len(token), maxStatus)], "_"))
-	}
-	if text := string(code); text != "" && len(text) < maxStatus && allDigits(text) {
-		return State("status_" + text)
-	}
-	return ""
 }

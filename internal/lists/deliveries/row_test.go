@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"errand/internal/history"
 	"errand/internal/lists/sweep"
 	"errand/pkg/clients/mail"
 	"errand/pkg/messages"
@@ -88,7 +89,7 @@ func TestARowThatFitsIntoNoEventIsCut(t *testing.T) {
 	for _, raw := range []string{`{"to":"` + large + `"}`, `{"to":"a","from":"` + large + `"}`, `["` + large + `"]`} {
 		e := mail.Entry{Raw: json.RawMessage(raw), To: "a@example.test", EnvelopeID: "1"}
 		event := eventOf(e, rowsOf([]mail.Entry{e}, time.Now())[0].ID, time.Now())
-		for len(event.Body.(*messages.DeliveryBody).Entry) > 4096 && messages.Abridge(event.Body) { // as the sink does
+		for len(event.Body.(*messages.DeliveryBody).Entry) > 4096 && history.Abridge(event.Body) { // as the sink does
 		}
 		if data, err := event.Encode(); err != nil || len(data) > 4096+1024 || !json.Valid(data) {
 			t.Errorf("%.20s: event of %d bytes, %v", raw, len(data), err)

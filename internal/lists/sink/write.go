@@ -14,6 +14,7 @@ import (
 
 	"errand/internal/bus"
 	"errand/internal/failpoint"
+	"errand/internal/history"
 	"errand/internal/lists"
 	"errand/internal/lists/sweep"
 	"errand/internal/retry"
@@ -209,7 +210,7 @@ func (s *Store) encode(e messages.Event) (*nats.Msg, error) {
 		return nil, fmt.Errorf("%w: %s is not an event of a list", errUnencodable, e.Type())
 	}
 	body, err := e.Encode()
-	for err == nil && int64(len(body))+roomForHeaders > s.js.Conn().MaxPayload() && messages.Abridge(e.Body) {
+	for err == nil && int64(len(body))+roomForHeaders > s.js.Conn().MaxPayload() && history.Abridge(e.Body) {
 		body, err = e.Encode()
 	}
 	if err != nil {

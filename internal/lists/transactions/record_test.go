@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"errand/internal/history"
 	"errand/internal/mandates"
 	"errand/pkg/messages"
 )
@@ -122,7 +123,7 @@ func TestAnEventHasTheRecordWithinBounds(t *testing.T) {
 		id := join(r.key, r.state)
 		e := r.event(id, messages.TransactionMatch{Confidence: messages.MatchExact, Candidates: []string{"r1"}}, time.Now(), c.withoutPayer)
 		body, _ := e.Body.(*messages.TransactionBody)
-		for len(body.Transaction) > most && messages.Abridge(body) { // as the sink does
+		for len(body.Transaction) > most && history.Abridge(body) { // as the sink does
 		}
 		if string(body.Transaction) != c.want || e.ID != "r1" || body.RequestID != "r1" || body.Match.Candidates != nil {
 			t.Errorf("%.80s: %.200s, %+v, want %s", c.raw, body.Transaction, body.Match, c.want)

@@ -137,7 +137,7 @@ func (r Requests) cancellableOf(ctx context.Context, op messages.Operation, id s
 		if c.fingerprint != "" && c.fingerprint != print {
 			return c, refuse("its queue has the id %s more than once, with other contents: the first to be taken would be corrected", id)
 		}
-		f, _ := messages.ReadFacts(m.Data) // what cannot be read names no order
+		f, _ := history.ReadFacts(m.Data) // what cannot be read names no order
 		c.order, c.fingerprint, c.says = f.OrderNumber, print, "it is queued, and nobody had it yet"
 	}
 	if len(waiting) == 0 {
@@ -148,7 +148,7 @@ func (r Requests) cancellableOf(ctx context.Context, op messages.Operation, id s
 
 func (c *cancelling) over(ctx context.Context, log history.Log, last history.Entry) error {
 	state := messages.StateOf(last.Subject)
-	facts, err := messages.ReadFacts(last.Body)
+	facts, err := history.ReadFacts(last.Body)
 	if err != nil {
 		return refuse("the last event of %s cannot be read", c.id)
 	}

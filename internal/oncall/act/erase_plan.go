@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/bus"
+	"errand/internal/history"
 	"errand/internal/oncall/inspect"
 	"errand/internal/wire"
 	"errand/pkg/messages"
@@ -156,7 +157,7 @@ func (e *Erasure) message(ctx context.Context, nc *nats.Conn, last bus.Message, 
 			return err
 		}
 		if there {
-			f, _ := messages.ReadFacts(m.Data) // what cannot be read says nothing
+			f, _ := history.ReadFacts(m.Data) // what cannot be read says nothing
 			e.Recipients, accepted = cmp.Or(f.Recipients, e.Recipients), cmp.Or(f.Accepted, accepted)
 		}
 	}

@@ -68,7 +68,7 @@ func (p Person) markErased(ctx context.Context, op messages.Operation, id string
 	case ok && done.State == messages.Erased:
 		return nil
 	case ok && op != messages.Batch:
-		was, _ := messages.ReadFacts(done.Body) // what cannot be read has no reason
+		was, _ := history.ReadFacts(done.Body) // what cannot be read has no reason
 		body.Was = &messages.PriorOutcome{State: done.State, Reason: was.Reason}
 	case op != messages.Batch:
 		return fmt.Errorf("%w: %s %s is no longer at its end", ErrNothingDone, op, id)

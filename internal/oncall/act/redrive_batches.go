@@ -38,7 +38,7 @@ func (i Item) batched(ctx context.Context, log history.Log, outcome, last histor
 	if err != nil {
 		return i, err
 	}
-	begun, _ := messages.ReadFacts(started.Body) // expired, it has none
+	begun, _ := history.ReadFacts(started.Body) // expired, it has none
 	if begun.Fingerprint == i.fingerprint {
 		i.batchSize = begun.BatchSize
 	}

@@ -195,7 +195,7 @@ func classify(ctx context.Context, log history.Log, letter inspect.DeadLetter) (
 		return item.expired(), nil
 	}
 	item.State, item.last, item.lastAt = messages.StateOf(last.Subject), last.Sequence, last.At
-	f, err := messages.ReadFacts(last.Body)
+	f, err := history.ReadFacts(last.Body)
 	if err != nil {
 		return item.as(inspect.CannotRun, "its last event cannot be read"), nil
 	}
@@ -228,11 +228,11 @@ func (i Item) expired() Item {
 			}
 		}
 	}
-	i.Class, i.Says = inspect.ClassOf(i.Operation, "", messages.Facts{})
+	i.Class, i.Says = inspect.ClassOf(i.Operation, "", history.Facts{})
 	return i
 }
 
-func (i Item) reopened(f messages.Facts) Item {
+func (i Item) reopened(f history.Facts) Item {
 	switch {
 	case f.Fingerprint != i.fingerprint:
 		return i.as(inspect.Superseded, "it was reopened with other contents: it was corrected")
@@ -242,14 +242,14 @@ func (i Item) reopened(f messages.Facts) Item {
 	return i.as(inspect.Reopened, "reopened by %s (%s) and not published since", f.By, f.Why)
 }
 
-func (i Item) ended(ctx context.Context, log history.Log, last history.Entry, f messages.Facts) (Item, error) {
+func (i Item) ended(ctx context.Context, log history.Log, last history.Entry, f history.Facts) (Item, error) {
 	outcome := last
 	if i.State == messages.Resolved {
 		var err error
 		if outcome, err = log.Leader(ctx, i.Operation, i.Operation.Subject(messages.Uncertain, i.RequestID)); err != nil {
 			return i, err
 		}
-		uncertain, _ := messages.ReadFacts(outcome.Body) // expired, it has no reason
+		uncertain, _ := history.ReadFacts(outcome.Body) // expired, it has no reason
 		i.Reason, f.Reason = uncertain.Reason, uncertain.Reason
 	}
 	i.was = messages.PriorOutcome{State: messages.StateOf(outcome.Subject), Reason: i.Reason}

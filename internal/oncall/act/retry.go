@@ -69,7 +69,7 @@ func (r Requests) retriable(ctx context.Context, op messages.Operation, id strin
 	if state := messages.StateOf(last.Subject); state != messages.Deferred {
 		return found, refuse("%s is %s, and not deferred", id, state)
 	}
-	if f, err := messages.ReadFacts(last.Body); err == nil && f.Reason == messages.ReasonScheduled {
+	if f, err := history.ReadFacts(last.Body); err == nil && f.Reason == messages.ReasonScheduled {
 		return found, refuse("%s is scheduled, %s: cancel it, and publish it again with another time", id, f.Message)
 	}
 	stopped, err := r.Reader.Stopped(ctx, op, time.Now())
@@ -83,7 +83,7 @@ func (r Requests) retriable(ctx context.Context, op messages.Operation, id strin
 	if _, long := errors.AsType[*inspect.SkippedError](err); err != nil && !long {
 		return found, err
 	}
-	f, _ := messages.ReadFacts(last.Body) // what cannot be read is not stored over
+	f, _ := history.ReadFacts(last.Body) // what cannot be read is not stored over
 	i := slices.IndexFunc(waiting, func(m bus.Message) bool { return f.Fingerprint == "" || fingerprintOf(op, m.Data) == f.Fingerprint })
 	if i < 0 {
 		return found, refuse("its queue does not have %s, or is too long to be searched", id)
@@ -138,7 +138,7 @@ func (r Requests) endBatches(ctx context.Context, op messages.Operation, id stri
 
 // endWait stores over a deferred event the same one, of which the wait is over. All that it says of earlier calls stays.
 func (r Requests) endWait(ctx context.Context, op messages.Operation, id string, last history.Entry) error {
-	f, err := messages.ReadFacts(last.Body)
+	f, err := history.ReadFacts(last.Body)
 	if err != nil || !f.NotBefore.After(time.Now()) { // nothing is stored over what cannot be read
 		return err
 	}

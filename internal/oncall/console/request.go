@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"errand/internal/history"
 	"errand/internal/mandates"
 	"errand/internal/oncall/access"
 	"errand/internal/oncall/act"
@@ -37,12 +38,12 @@ type storyView struct {
 }
 
 type eventView struct {
-	messages.Facts // its texts without personal data
-	State          messages.State
-	What           string // which batch, or the kind of a mandate event
-	At             messages.Time
-	Body           string
-	Sequence       uint64
+	history.Facts // its texts without personal data
+	State         messages.State
+	What          string // which batch, or the kind of a mandate event
+	At            messages.Time
+	Body          string
+	Sequence      uint64
 }
 
 func (s *Server) request(r *http.Request, user access.User) (page, error) {
@@ -119,7 +120,7 @@ func (m masked) text(text string) string {
 }
 
 func eventViewOf(e inspect.Event, m masked) eventView {
-	facts, _ := messages.ReadFacts(e.Message.Data) // fields that cannot be read stay empty
+	facts, _ := history.ReadFacts(e.Message.Data) // fields that cannot be read stay empty
 	subject := messages.ParseSubject(e.Subject)
 	facts.Message, facts.Why = m.text(facts.Message), m.text(facts.Why)
 	v := eventView{Facts: facts, State: subject.State, At: e.Time, Body: pretty(e.Message.Data, m.reveal, m.names), Sequence: e.Sequence}

@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"errand/internal/bus"
+	"errand/internal/history"
 	"errand/internal/oncall/inspect"
 	"errand/pkg/messages"
 )
@@ -128,7 +129,7 @@ func endingOf(k key, m *bus.Message) int64 {
 }
 
 func (b *batch) event(k key, state messages.State, m *bus.Message) {
-	f, _ := messages.ReadFacts(m.Data)
+	f, _ := history.ReadFacts(m.Data)
 	r := b.of(k, m)
 	r.Kind = Kind{Operation: k.operation, State: state, Reason: f.Reason}
 	if r.Class, _ = inspect.ClassOf(k.operation, state, f); state == messages.Resolved {

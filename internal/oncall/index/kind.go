@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"errand/internal/history"
 	"errand/internal/oncall/inspect"
 	"errand/pkg/messages"
 )
@@ -39,7 +40,7 @@ func (k Kind) Needed() bool {
 
 // expired is the kind of requests of which no event is known.
 func expired(op messages.Operation) Kind {
-	class, _ := inspect.ClassOf(op, "", messages.Facts{})
+	class, _ := inspect.ClassOf(op, "", history.Facts{})
 	return Kind{Operation: op, Class: class}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"errand/internal/history"
 	"errand/internal/style"
 	"errand/pkg/messages"
 )
@@ -69,7 +70,7 @@ func (c Class) Info() ClassInfo {
 
 // ClassOf classifies a request by its last event and says why; a state of "" means that its events have expired. A
 // plan knows more: it also reads the dead letter, the batches and what was there before (see act.Requests.Plan).
-func ClassOf(op messages.Operation, state messages.State, f messages.Facts) (Class, string) {
+func ClassOf(op messages.Operation, state messages.State, f history.Facts) (Class, string) {
 	switch {
 	case state == "":
 		return Twice, "its events have expired: nobody knows whether it was done"

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"errand/internal/bus"
+	"errand/internal/history"
 	"errand/pkg/messages"
 )
 
@@ -80,7 +81,7 @@ func (r Reader) Stopped(ctx context.Context, op messages.Operation, now time.Tim
 	return why, err
 }
 
-func reopenedBy(f messages.Facts) string {
+func reopenedBy(f history.Facts) string {
 	switch {
 	case f.By == messages.ByCorrection:
 		return "corrected"
@@ -91,7 +92,7 @@ func reopenedBy(f messages.Facts) string {
 }
 
 // because is the reason that an event has, with the status of the answer and the message.
-func because(f messages.Facts) string {
+func because(f history.Facts) string {
 	text := string(f.Reason)
 	if f.HTTPStatus != 0 {
 		text += " " + strconv.Itoa(f.HTTPStatus)

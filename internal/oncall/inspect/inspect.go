@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"errand/internal/bus"
+	"errand/internal/history"
 	"errand/internal/wire"
 	"errand/pkg/messages"
 )
@@ -106,8 +107,8 @@ func hidden(err error) bool {
 }
 
 // factsOf reads a body; what cannot be read says nothing.
-func factsOf(body []byte) messages.Facts {
-	f, _ := messages.ReadFacts(body)
+func factsOf(body []byte) history.Facts {
+	f, _ := history.ReadFacts(body)
 	return f
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/bus"
+	"errand/internal/history"
 	"errand/internal/retry"
 	"errand/internal/style"
 	"errand/internal/wire"
@@ -208,7 +209,7 @@ type Open struct {
 	Why       string             `json:"why"`            // it waits
 	Place     uint64             `json:"place,omitempty"`
 
-	facts messages.Facts
+	facts history.Facts
 }
 
 type request struct {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"errand/internal/bus"
+	"errand/internal/history"
 	"errand/pkg/messages"
 )
 
@@ -287,7 +288,7 @@ func withoutPayer(e Event) any {
 	delete(body, "query")
 	delete(body, "body")
 	if record, there := body["transaction"]; there {
-		body["transaction"] = messages.WithoutPayer(record)
+		body["transaction"] = history.WithoutPayer(record)
 	}
 	return body
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"errand/internal/bus"
+	"errand/internal/history"
 	"errand/pkg/messages"
 )
 
@@ -225,7 +226,7 @@ func TestWhatWasFoundOutIsSaidInWords(t *testing.T) {
 	t.Parallel()
 	for outcome, want := range map[messages.State]string{messages.Accepted: "it was accepted, as was found out",
 		messages.Succeeded: "it has succeeded, as was found out"} {
-		if _, got := ClassOf(messages.Send, messages.Resolved, messages.Facts{Outcome: outcome}); got != want {
+		if _, got := ClassOf(messages.Send, messages.Resolved, history.Facts{Outcome: outcome}); got != want {
 			t.Errorf("%s: %q, want %q", outcome, got, want)
 		}
 	}

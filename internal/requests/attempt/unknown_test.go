@@ -105,20 +105,20 @@ func TestAnInterruptedCallSaysSo(t *testing.T) {
 }
 
 func TestUnknownOfNamesWhyAFateIsUnknown(t *testing.T) {
-	prior := func(s messages.State, f messages.Facts) history.Prior { return history.Prior{State: s, Facts: f} }
+	prior := func(s messages.State, f history.Facts) history.Prior { return history.Prior{State: s, Facts: f} }
 	for _, c := range []struct {
 		prior history.Prior
 		want  messages.Reason
 	}{
-		{prior("", messages.Facts{}), ""},
-		{prior(messages.Started, messages.Facts{}), "interrupted"},
-		{prior(messages.Started, messages.Facts{AfterUnknown: true}), "interrupted"},
-		{prior(messages.Deferred, messages.Facts{Reason: "busy"}), ""},
-		{prior(messages.Deferred, messages.Facts{Reason: "busy", AfterUnknown: true}), "no_answer"},
-		{prior(messages.Deferred, messages.Facts{Reason: "bad_answer", AfterUnknown: true}), "bad_answer"},
-		{prior(messages.Deferred, messages.Facts{Reason: "interrupted", AfterUnknown: true}), "interrupted"},
-		{prior(messages.Reopened, messages.Facts{}), ""},
-		{prior(messages.Reopened, messages.Facts{AfterUnknown: true}), "no_answer"},
+		{prior("", history.Facts{}), ""},
+		{prior(messages.Started, history.Facts{}), "interrupted"},
+		{prior(messages.Started, history.Facts{AfterUnknown: true}), "interrupted"},
+		{prior(messages.Deferred, history.Facts{Reason: "busy"}), ""},
+		{prior(messages.Deferred, history.Facts{Reason: "busy", AfterUnknown: true}), "no_answer"},
+		{prior(messages.Deferred, history.Facts{Reason: "bad_answer", AfterUnknown: true}), "bad_answer"},
+		{prior(messages.Deferred, history.Facts{Reason: "interrupted", AfterUnknown: true}), "interrupted"},
+		{prior(messages.Reopened, history.Facts{}), ""},
+		{prior(messages.Reopened, history.Facts{AfterUnknown: true}), "no_answer"},
 	} {
 		if got := unknownOf(c.prior); got != c.want {
 			t.Errorf("%s %+v: got %q, want %q", c.prior.State, c.prior.Facts, got, c.want)

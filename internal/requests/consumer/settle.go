@@ -292,7 +292,7 @@ func (e ending) wrong() bool {
 func (e ending) dead() bool { return e.wrong() && !(e.state == messages.Partial && e.why.accepted) }
 
 type cause struct {
-	messages.Facts
+	history.Facts
 	Unsettled []messages.Unsettled `json:"unsettled"` // batches of a message
 	All       int                  `json:"unsettled_count"`
 	accepted  bool                 // every batch was, some with fewer recipients

@@ -370,7 +370,7 @@ func (c *Consumer[R]) giveUpAt(ctx context.Context, h *history.History, d *deliv
 	if err != nil || e.Sequence == 0 {
 		return d.giveUp, err
 	}
-	if said, err := messages.ReadFacts(e.Body); err != nil || said.By == messages.ByCorrection {
+	if said, err := history.ReadFacts(e.Body); err != nil || said.By == messages.ByCorrection {
 		return d.giveUp, nil
 	}
 	return c.giveUp(d, e.At, true), nil
@@ -451,7 +451,7 @@ func (c *Consumer[R]) findClaimed(ctx context.Context, d *delivery[R]) error {
 		if err != nil {
 			return err
 		}
-		said, err := messages.ReadFacts(e.Body)
+		said, err := history.ReadFacts(e.Body)
 		meant := said.By != messages.ByCorrection && (d.redriven || said.Reason == messages.ReasonScheduled)
 		if err == nil && e.Sequence == sequence && meant && said.Fingerprint == d.digest {
 			d.ids = append([]string{d.of}, own...)

@@ -122,7 +122,7 @@ func (e *enrollment) call(ctx context.Context) (mandate.Enrolled, error) {
 	}
 	if e.WithoutPayer {
 		if enrolled.Body != nil {
-			enrolled.Body = messages.WithoutPayer(enrolled.Body)
+			enrolled.Body = history.WithoutPayer(enrolled.Body)
 		}
 		err = withoutPayer(err, body)
 	}
@@ -134,7 +134,7 @@ func ended(p history.Prior) time.Time {
 	if p.State == messages.Started && p.Deadline.After(p.At.Time) {
 		return p.Deadline.Time
 	}
-	started, err := messages.ReadFacts(p.Started)
+	started, err := history.ReadFacts(p.Started)
 	if err != nil || started.Deadline.IsZero() || p.At.Before(started.Deadline.Time) {
 		return p.At.Time
 	}
@@ -164,7 +164,7 @@ func (e *enrollment) lookUp(ctx context.Context, fresh bool) (attempt.Verdict, e
 		return "", err
 	}
 	if e.WithoutPayer {
-		found.Records = messages.WithoutPayers(found.Records)
+		found.Records = history.WithoutPayers(found.Records)
 	}
 	unproven := fmt.Errorf("the transaction list proves nothing: %s", found.Flaw)
 	switch proof := found.Proof(); {
@@ -277,7 +277,7 @@ func (r *Resolver) look(ctx context.Context, o history.Pending, age time.Duratio
 		return true, nil
 	}
 	if r.WithoutPayer {
-		found.Records = messages.WithoutPayers(found.Records)
+		found.Records = history.WithoutPayers(found.Records)
 	}
 	err = h.Store(ctx, messages.Resolved, &messages.EnrollResolved{Outcome: outcome, By: messages.ByTransactionList,
 		OrderNumber: was.OrderNumber, Evidence: found.Records, Fingerprint: was.Fingerprint})

@@ -139,7 +139,7 @@ func (q *Transactions) Handle(ctx context.Context, r attempt.Request[messages.Tr
 		last = messages.TransactionsPage{Page: page.Number, Records: page.Records, Total: last.Total + len(page.Records), More: page.More,
 			Fingerprint: h.Fingerprint, Deadline: messages.Time{Time: time.Now()}}
 		if q.WithoutPayer {
-			last.Records = messages.WithoutPayers(page.Records)
+			last.Records = history.WithoutPayers(page.Records)
 		}
 		if more() {
 			if waits = share.next(); waits == nil {

@@ -115,9 +115,9 @@ func encoded(t *testing.T, body messages.Body) []byte {
 // What can no longer be run says how much of it was done.
 func TestAMessageThatIsNoLongerRunSaysWhatWasAccepted(t *testing.T) {
 	accepted := func(n, first, count int) history.Batch {
-		return history.Batch{Number: n, State: messages.Accepted, Facts: messages.Facts{Accepted: count}}
+		return history.Batch{Number: n, State: messages.Accepted, Facts: history.Facts{Accepted: count}}
 	}
-	began := messages.Facts{Recipients: 7, Batches: 4, BatchSize: 2}
+	began := history.Facts{Recipients: 7, Batches: 4, BatchSize: 2}
 	why := messages.FailedBody{Reason: messages.ReasonInvalidRequest, Message: "give_up_at is too far ahead"}
 	for want, e := range map[messages.State]history.Effect{
 		messages.Failed: {Began: began, Batches: make([]history.Batch, 4)},

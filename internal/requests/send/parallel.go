@@ -170,8 +170,8 @@ func (d *delivery) settle(ctx context.Context, b batch) {
 		return h.Event(got.state(), bodyOf(got)), nil
 	})
 	if done, ok := errors.AsType[*history.AlreadyDoneError](err); ok {
-		var f messages.Facts
-		f, err = messages.ReadFacts(done.Body)
+		var f history.Facts
+		f, err = history.ReadFacts(done.Body)
 		b = b.without(f.Suppressed)
 		got = settledBefore(b, len(b.to), done.State, f)
 	}

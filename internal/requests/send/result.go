@@ -43,7 +43,7 @@ func (r result) state() messages.State {
 }
 
 // settledBefore is what the events of a batch say of it.
-func settledBefore(b batch, count int, state messages.State, f messages.Facts) result {
+func settledBefore(b batch, count int, state messages.State, f history.Facts) result {
 	r := result{batch: b, count: count, Result: attempt.Result[int]{Verdict: attempt.Uncertain, Value: min(max(f.Accepted, 0), count),
 		Reason: f.Reason, Status: f.HTTPStatus, Message: f.Message, AfterUnknown: f.AfterUnknown}}
 	switch state {

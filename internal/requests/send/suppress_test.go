@@ -187,9 +187,9 @@ func TestARedriveDecidesAnewForWhatWasNotSent(t *testing.T) {
 	if state, _, err := s.deliver(&upstream{}, nil, abc("abcd")...); state != messages.Failed || err != nil {
 		t.Fatal(state, err)
 	}
-	var started messages.Facts
+	var started history.Facts
 	for _, e := range s.log.Events() {
-		if f, _ := messages.ReadFacts(e.Body); f.BatchSize > 0 {
+		if f, _ := history.ReadFacts(e.Body); f.BatchSize > 0 {
 			started = f
 		}
 	}

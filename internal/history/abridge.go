@@ -1,4 +1,4 @@
-package messages
+package history
 
 import (
 	"cmp"
@@ -7,41 +7,42 @@ import (
 	"slices"
 
 	"errand/internal/wire"
+	"errand/pkg/messages"
 )
 
 // Abridge makes a body smaller that is larger than the servers take: about half of
 // what a reader can do without is left out, and abridged is set. Counts stay, and so
 // does an enrollment's url. It reports false when there is nothing more to leave out.
-func Abridge(body Body) (smaller bool) {
+func Abridge(body messages.Body) (smaller bool) {
 	switch b := body.(type) {
-	case *EnrollSucceeded:
+	case *messages.EnrollSucceeded:
 		b.Enrollment, smaller = lighter(b.Enrollment, "url")
-	case *EnrollUncertain:
+	case *messages.EnrollUncertain:
 		b.Evidence, smaller = half(b.Evidence)
-	case *EnrollResolved:
+	case *messages.EnrollResolved:
 		b.Evidence, smaller = half(b.Evidence)
-	case *TransactionsPage:
+	case *messages.TransactionsPage:
 		b.Records, smaller = half(b.Records)
-	case *AccountReported:
+	case *messages.AccountReported:
 		b.Account, smaller = lighter(b.Account, "")
-	case *FailedBody:
+	case *messages.FailedBody:
 		b.Fields, smaller = fewer(b.Fields)
-	case *DeliveryBody:
+	case *messages.DeliveryBody:
 		b.Entry, smaller = lightest(b.Entry, "to")
-	case *TransactionBody:
+	case *messages.TransactionBody:
 		b.Transaction, smaller = lightest(b.Transaction, "id")
-	case *CallbackBody:
+	case *messages.CallbackBody:
 		if smaller = b.Body != ""; smaller {
-			b.Body, b.Encoding = "", CallbackWithheld
+			b.Body, b.Encoding = "", messages.CallbackWithheld
 		}
-	case *SendStarted:
+	case *messages.SendStarted:
 		b.Suppressed, smaller = unexplained(b.Suppressed)
-	case *BatchBody:
+	case *messages.BatchBody:
 		b.Suppressed, smaller = unexplained(b.Suppressed)
-	case *SendOutcome:
+	case *messages.SendOutcome:
 		var unsettled, invalid, fields bool
 		b.Unsettled, unsettled = half(b.Unsettled)
-		b.Invalid, invalid = half(b.Invalid[:min(len(b.Invalid), ListedInvalid)])
+		b.Invalid, invalid = half(b.Invalid[:min(len(b.Invalid), messages.ListedInvalid)])
 		b.Fields, fields = fewer(b.Fields)
 		smaller = unsettled || invalid || fields
 	}
@@ -55,10 +56,10 @@ func Abridge(body Body) (smaller bool) {
 func half[T any](list []T) ([]T, bool) { return list[:len(list)/2], len(list) > 0 }
 
 // unexplained leaves out why recipients are suppressed, but not which.
-func unexplained(all []Suppressed) (less []Suppressed, smaller bool) {
+func unexplained(all []messages.Suppressed) (less []messages.Suppressed, smaller bool) {
 	for _, s := range all {
 		smaller = smaller || s.At != nil
-		less = append(less, Suppressed{Recipient: s.Recipient})
+		less = append(less, messages.Suppressed{Recipient: s.Recipient})
 	}
 	return less, smaller
 }

@@ -1,4 +1,4 @@
-package messages
+package history
 
 import (
 	"encoding/json"
