@@ -61,8 +61,8 @@ var doors = map[string]string{
 	// The index decides nothing, so it sees neither what calls nor what acts. It alone has SQLite: a minute to compile.
 	"internal/oncall":         "bus history lists/deliveries retry failpoint style pkg/messages nats.go zerolog x/sync",
 	"internal/oncall/access":  "programs loopback zerolog x/net",
-	"internal/oncall/index":   "oncall/inspect bus retry pkg/messages nats.go zerolog sqlite",
-	"internal/oncall/console": "oncall programs bus mandates retry style pkg/messages nats.go zerolog",
+	"internal/oncall/index":   "oncall/inspect bus history retry pkg/messages nats.go zerolog sqlite",
+	"internal/oncall/console": "oncall programs bus history mandates retry style pkg/messages nats.go zerolog",
 
 	// The bus is NATS and nothing else; the history knows no NATS.
 	"internal/bus":       "history throttle loopback retry keyfile pkg/messages nats.go zerolog x/sync",

@@ -35,7 +35,9 @@ func TestABodyIsAbridgedUntilItIsSmall(t *testing.T) {
 		{&messages.TransactionsPage{Page: 3, Records: records, Total: 4000}, `"total":4000`},
 		{&messages.AccountReported{Account: object, Fingerprint: "f"}, `"fingerprint":"f"`},
 		{&messages.FailedBody{Reason: messages.ReasonRefused, Message: "no", Fields: fields}, `"message":"no"`},
-		{&messages.SendOutcome{Reason: messages.ReasonRefused, InvalidCount: 2000, Invalid: invalid, UnsettledCount: 2000, Unsettled: unsettled, Fields: fields},
+		{&messages.SendOutcome{Reason: messages.ReasonRefused, InvalidCount: 2000,
+			Invalid:        invalid,
+			UnsettledCount: 2000, Unsettled: unsettled, Fields: fields},
 			`"invalid_count":2000`},
 	} {
 		steps, size, last := 0, encodedSize(t, c.body), ""
@@ -72,7 +74,8 @@ func TestAbridgingLeavesTheFirstHalf(t *testing.T) {
 	}
 	for _, b := range []messages.Body{&messages.EnrollStarted{}, &messages.BatchBody{}, &messages.EnrollSucceeded{Enrollment: []byte(`{"url":"u"}`)},
 		&messages.AccountReported{Account: []byte(`{}`)},
-		&messages.EnrollUncertain{}, &messages.FailedBody{}, &messages.SendOutcome{}, &messages.ReopenedBody{Why: "why", Batches: []int{1, 2, 3}}} {
+		&messages.EnrollUncertain{}, &messages.FailedBody{}, &messages.SendOutcome{},
+		&messages.ReopenedBody{Why: "why", Batches: []int{1, 2, 3}}} {
 		if Abridge(b) || b.Head().Abridged {
 			t.Errorf("%T: is abridged, and has nothing to spare", b)
 		}
