@@ -249,6 +249,18 @@ func TestProvisionHasQueuesDeliverWhatTheyHaveForgotten(t *testing.T) {
 	if c, err := js.Consumer(t.Context(), q.Stream, q.Name); err != nil || c.CachedInfo().NumPending != 5 {
 		t.Errorf("it will deliver %+v, %v, want 5", c, err)
 	}
+	// A history that was made since does not know which of them were run.
+	if err := js.DeleteStream(t.Context(), bus.MandateEvents); err != nil {
+		t.Fatal(err)
+	}
+	errand(t, "", "provision", "--nats-url", n.URL)
+	if _, err := js.ResetConsumerToSequence(t.Context(), q.Stream, q.Name, 6); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, "run requests again; nothing was changed: use --force", repair...)
+	if c, err := js.Consumer(t.Context(), q.Stream, q.Name); err != nil || c.CachedInfo().NumPending != 0 {
+		t.Errorf("it will deliver %+v, %v, want nothing without --force", c, err)
+	}
 }
 
 // A history that is made again knows nothing of what was run before: provision says so.

@@ -58,7 +58,8 @@ Examples:
     errand provision --reader service         # and then, as a user of that account: errand mirror service
     errand provision --max-age 24h --force    # shorter than before: may drop events
 
-Without --force, nothing is changed at all if a change may drop messages or leaves a stream no room for its messages.`
+Without --force, nothing is changed at all if a change may drop messages, leaves a stream no room for its messages, or
+has a queue deliver requests whose history is younger than they are.`
 }
 
 func (p *provision) Run(ctx context.Context, c console) error {
@@ -135,7 +136,7 @@ func onlyMissing(c console, plan []bus.Change) []bus.Change {
 type consent struct {
 	DryRun bool `env:"DRY_RUN" help:"Only show what would change."`
 	Yes    bool `env:"YES" short:"y" help:"Do not ask for confirmation. Without a terminal there is no question."`
-	Force  bool `env:"FORCE" help:"Also make changes that may drop messages or stop programs."`
+	Force  bool `env:"FORCE" help:"Also make changes that may drop messages, stop programs or run requests again."`
 }
 
 // carryOut shows a plan and applies it with consent.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -79,7 +80,23 @@ func StartOver(ctx context.Context, js jetstream.JetStream, q Queue) error {
 	return err
 }
 
-// PlanRepairs starts the queues over that have forgotten requests.
+// Younger returns when the history of a queue was made, if that was after its oldest request, else zero. Nobody knows then which
+// requests of that queue were run, and delivering one may run it a second time. The history has the time of a scheduled one.
+func Younger(ctx context.Context, js jetstream.JetStream, q Queue, oldest time.Time) (made time.Time, err error) {
+	if q == EnrollSchedules || q == SendSchedules {
+		return made, nil
+	}
+	events, err := js.Stream(ctx, EventsOf(q.Operation()))
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		return time.Now(), nil
+	case err == nil && oldest.Before(events.CachedInfo().Created):
+		return events.CachedInfo().Created, nil
+	}
+	return time.Time{}, err
+}
+
+// PlanRepairs starts the queues over that have forgotten requests. To deliver what an older history may have had is destructive.
 func PlanRepairs(ctx context.Context, js jetstream.JetStream) (plan []Change, err error) {
 	have, err := inspect(ctx, js, func(installed) []Queue { return nil }, MandateRequests, MailRequests)
 	if err != nil {
@@ -92,8 +109,16 @@ func PlanRepairs(ctx context.Context, js jetstream.JetStream) (plan []Change, er
 		case err != nil:
 			return nil, err
 		case n > 0:
-			plan = append(plan, Change{Kind: "consumer", Name: q.Name, Fields: []Field{{"Forgotten", show(n), show(0)}},
-				apply: patient(js, func(ctx context.Context) error { return StartOver(ctx, js, q) })})
+			change := Change{Kind: "consumer", Name: q.Name, Fields: []Field{{"Forgotten", show(n), show(0)}},
+				apply: patient(js, func(ctx context.Context) error { return StartOver(ctx, js, q) })}
+			made, err := Younger(ctx, js, q, have.streams[q.Stream].State.FirstTime)
+			if err != nil {
+				return nil, err
+			}
+			if change.Destructive = !made.IsZero(); change.Destructive {
+				change.Why = "its history is younger than its requests: what was run before runs again; first see docs/on-call/disaster.md"
+			}
+			plan = append(plan, change)
 		}
 	}
 	return plan, nil

@@ -46,14 +46,16 @@ func (r *runtime) heal(ctx context.Context, found bus.Found) {
 		s, now := r.strandings[q.Name], time.Now()
 		n = s.read(n, now)
 		r.metrics.queues.stranded.WithLabelValues(string(q.Operation()), q.LaneName()).Set(float64(n))
-		requests, events := found.Streams[q.Stream], found.Streams[bus.EventsOf(q.Operation())]
-		// The history has the time of a scheduled request.
-		known := q == bus.EnrollSchedules || q == bus.SendSchedules ||
-			requests != nil && events != nil && !requests.State.FirstTime.Before(events.Created)
-		if n > 0 && known && !found.Queues[q.Name].CachedInfo().Paused && now.After(s.next) {
+		requests := found.Streams[q.Stream]
+		if n > 0 && requests != nil && !found.Queues[q.Name].CachedInfo().Paused && now.After(s.next) {
 			s.next = now.Add(retry.StartOver)
-			err := bus.StartOver(ctx, r.js, q)
-			r.log.Warn().Err(err).Str("op", q.String()).Int("requests", n).Msg("the queue had forgotten requests: it is started over")
+			made, err := bus.Younger(ctx, r.js, q, requests.State.FirstTime)
+			if err == nil && made.IsZero() {
+				err = bus.StartOver(ctx, r.js, q)
+			}
+			if err != nil || made.IsZero() {
+				r.log.Warn().Err(err).Str("op", q.String()).Int("requests", n).Msg("the queue had forgotten requests: it is started over")
+			}
 		}
 		r.strandings[q.Name] = s
 	}

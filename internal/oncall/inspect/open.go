@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/bus"
 	"errand/internal/history"
@@ -37,8 +36,8 @@ type Queue struct {
 	Pause       *Pause             `json:"pause,omitempty"`    // what was recorded of the pause
 	GivenUp     *messages.Time     `json:"given_up,omitempty"` // when the first of its oldest requests is, of a paused queue
 
-	delivered uint64 // sequence of the last one that a program had
-	restored  bool   // its history is younger than one of its requests; read only where some are stranded
+	delivered uint64    // sequence of the last one that a program had
+	restored  time.Time // when its history was made, if it is younger than one of its requests
 }
 
 // Of is the queue itself.
@@ -91,11 +90,8 @@ func (r Reader) Queue(ctx context.Context, of bus.Queue, now time.Time) (Queue, 
 	if err == nil && q.Oldest != nil && now.Sub(q.Oldest.Time) >= retry.Stranded {
 		q.Stranded, err = bus.Stranded(ctx, r.JS, of)
 	}
-	if err == nil && q.Stranded > 0 {
-		var events jetstream.Stream
-		if events, err = r.JS.Stream(ctx, bus.EventsOf(q.Operation)); err == nil {
-			q.restored = q.Oldest.Before(events.CachedInfo().Created)
-		}
+	if err == nil && q.Oldest != nil {
+		q.restored, err = bus.Younger(ctx, r.JS, of, q.Oldest.Time)
 	}
 	if err == nil && q.PausedUntil != nil {
 		if q.Pause, err = r.pause(ctx, of); err == nil {
@@ -106,8 +102,8 @@ func (r Reader) Queue(ctx context.Context, of bus.Queue, now time.Time) (Queue, 
 }
 
 // repair is what a person does first about a queue that has forgotten requests.
-func repair(restored bool) string {
-	if restored { // to deliver them may be to run them a second time
+func repair(restored time.Time) string {
+	if !restored.IsZero() { // to deliver them may be to run them a second time
 		return "nobody knows which of these were run: first read docs/on-call/disaster.md"
 	}
 	return "errand provision --missing --repair"

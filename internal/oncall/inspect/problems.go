@@ -153,8 +153,6 @@ func (p *problems) programs(s Status) {
 
 func (p *problems) queues(s Status) {
 	for _, q := range s.Queues {
-		i := slices.IndexFunc(s.Streams, func(st Stream) bool { return st.Name == bus.EventsOf(q.Operation) })
-		restored := i >= 0 && q.Oldest != nil && q.Oldest.Before(s.Streams[i].Created.Time)
 		if q.PausedUntil != nil {
 			p.add("paused", q, Span(p.since(q.PausedUntil)), q.Pause)
 		}
@@ -162,13 +160,13 @@ func (p *problems) queues(s Status) {
 			p.add("pause_outlasts", q, outlasts)
 		}
 		if q.Stranded > 0 {
-			p.add("stranded", q, q.Stranded, repair(restored))
+			p.add("stranded", q, q.Stranded, repair(q.restored))
 		}
 		if q.FirstFree != nil && p.since(q.FirstFree) > longWait && stopped(q, s.Programs) == "" { // more programs would not help
 			p.add("backlog", q, q.Untaken, Span(p.since(q.FirstFree)))
 		}
-		if restored {
-			p.add("restored", s.Streams[i].Name, Span(p.since(&s.Streams[i].Created)), q.Operation)
+		if !q.restored.IsZero() {
+			p.add("restored", bus.EventsOf(q.Operation), Span(p.now.Sub(q.restored)), q.Operation)
 		}
 	}
 }
