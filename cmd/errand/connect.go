@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"strings"
 	"time"
 
@@ -59,9 +58,9 @@ func connect(ctx context.Context, to bus.Connection, name string, log zerolog.Lo
 			last = errors.New("no answer")
 		case bus.Refused(last):
 			return broker{}, fmt.Errorf("NATS at %s does not authorize this user: are NATS_USER and its password, key or credentials right? %w",
-				withoutCredentials(to.URL), last)
+				strings.Join(to.Servers(), ","), last)
 		}
-		return broker{}, fmt.Errorf("no NATS server at %s (NATS_URL, --nats-url): %w", withoutCredentials(to.URL), last)
+		return broker{}, fmt.Errorf("no NATS server at %s (NATS_URL, --nats-url): %w", strings.Join(to.Servers(), ","), last)
 	}
 	js, err := bus.JetStream(ctx, nc)
 	if err != nil {
@@ -119,18 +118,4 @@ func (b broker) quiet(ask func()) {
 	})
 	defer b.nc.SetErrorHandler(before)
 	ask()
-}
-
-// withoutCredentials removes credentials from server addresses.
-func withoutCredentials(servers string) string {
-	list := strings.Split(servers, ",")
-	for i, server := range list {
-		if u, err := url.Parse(strings.TrimSpace(server)); err == nil {
-			u.User = nil
-			list[i] = u.String()
-		} else if at := strings.LastIndexByte(server, '@'); at >= 0 {
-			list[i] = server[at+1:]
-		}
-	}
-	return strings.Join(list, ",")
 }

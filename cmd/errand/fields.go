@@ -111,11 +111,8 @@ func value(text string, isText bool) []byte {
 }
 
 func literal(v any) []byte {
-	var b bytes.Buffer
-	encoder := json.NewEncoder(&b)
-	encoder.SetEscapeHTML(false)
-	_ = encoder.Encode(v) // our values always encode
-	return bytes.TrimRight(b.Bytes(), "\n")
+	text, _ := messages.Marshal(v) // our values always encode
+	return text
 }
 
 // notKnown is the message for an unknown field.

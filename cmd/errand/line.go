@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 	"unicode"
-	"unicode/utf16"
 
 	"errand/internal/bus"
 	"errand/internal/style"
@@ -172,22 +171,6 @@ func printable(text string) string {
 		}
 		return '\uFFFD'
 	}, text)
-}
-
-// escaped escapes the characters in JSON that could control a terminal or reorder its text. The JSON means the same, so it
-// is written like this into files too.
-func escaped(json string) string {
-	var b strings.Builder
-	for _, r := range json {
-		if r < 0x7f || unicode.IsPrint(r) {
-			b.WriteRune(r)
-			continue
-		}
-		for _, unit := range utf16.Encode([]rune{r}) {
-			fmt.Fprintf(&b, `\u%04x`, unit)
-		}
-	}
-	return b.String()
 }
 
 // pad pads text to width characters.

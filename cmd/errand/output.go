@@ -10,6 +10,7 @@ import (
 
 	"errand/internal/oncall/inspect"
 	"errand/internal/retry"
+	"errand/internal/style"
 	"errand/pkg/messages"
 )
 
@@ -113,7 +114,7 @@ func encoded(v any, indent bool) string {
 	if indent {
 		return pretty(text)
 	}
-	return escaped(string(text))
+	return style.Escape(string(text))
 }
 
 // table writes rows under a head, in columns as wide as needed. If the last column does not fit a terminal, it gets

@@ -12,6 +12,7 @@ import (
 	"errand/internal/bus"
 	"errand/internal/oncall/inspect"
 	"errand/internal/programs"
+	"errand/internal/style"
 	client "errand/pkg/errand"
 	"errand/pkg/messages"
 )
@@ -164,5 +165,5 @@ func pretty(data []byte) string {
 	if json.Indent(&b, data, "", "  ") != nil {
 		return printable(string(data))
 	}
-	return escaped(b.String())
+	return style.Escape(b.String())
 }

@@ -20,6 +20,7 @@ import (
 	"errand/internal/bus"
 	"errand/internal/programs"
 	"errand/internal/sandbox/devkit"
+	"errand/internal/style"
 )
 
 func TestWatchRefusesWhatItCannotShow(t *testing.T) {
@@ -248,7 +249,7 @@ func TestEscapedJSONReadsAsBefore(t *testing.T) {
 			t.Fatal(err)
 		}
 		var got string
-		if err := json.Unmarshal([]byte(escaped(string(data))), &got); err != nil || got != text {
+		if err := json.Unmarshal([]byte(style.Escape(string(data))), &got); err != nil || got != text {
 			t.Errorf("%q: got %q, %v", text, got, err)
 		}
 	}

@@ -38,7 +38,7 @@ func asyncAPI(w descriptions) ([]byte, error) {
 			{"headers", ref("#/components/schemas/deadLetterHeaders")},
 		}})
 	}
-	text, err := marshal(object{
+	text, err := messages.Marshal(object{
 		{"asyncapi", "3.0.0"},
 		{"info", object{
 			{"title", "errand"}, {"version", fmt.Sprintf("%d.0.0", messages.Version)},

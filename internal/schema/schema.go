@@ -14,12 +14,10 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
-	"unicode"
-	"unicode/utf16"
 
+	"errand/internal/style"
 	"errand/pkg/messages"
 )
 
@@ -42,7 +40,7 @@ func (o object) MarshalJSON() ([]byte, error) {
 			b.WriteByte(',')
 		}
 		for _, part := range []any{m.name, m.value} {
-			text, err := marshal(part)
+			text, err := messages.Marshal(part)
 			if err != nil {
 				return nil, err
 			}
@@ -55,36 +53,15 @@ func (o object) MarshalJSON() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// marshal is json.Marshal without the escapes meant for HTML.
-func marshal(value any) ([]byte, error) {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	err := enc.Encode(value)
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
-}
-
 // pretty is indented JSON with invisible characters escaped.
 func pretty(value any) ([]byte, error) {
-	text, err := marshal(value)
+	text, err := messages.Marshal(value)
 	if err != nil {
 		return nil, err
 	}
 	var b bytes.Buffer
-	if err := json.Indent(&b, text, "", "  "); err != nil {
-		return nil, err
-	}
-	var out []byte
-	for _, r := range b.String() {
-		if r == '\n' || unicode.IsPrint(r) {
-			out = append(out, string(r)...)
-			continue
-		}
-		for _, unit := range utf16.Encode([]rune{r}) {
-			out = fmt.Appendf(out, `\u%04x`, unit)
-		}
-	}
-	return append(out, '\n'), nil
+	err = json.Indent(&b, text, "", "  ")
+	return []byte(style.Escape(b.String()) + "\n"), err
 }
 
 // Files are the documents by their path from docs/, made from the text of docs/use/reference.md.
