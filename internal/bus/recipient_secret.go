@@ -69,13 +69,18 @@ func (s *Secrets) Of(ctx context.Context, id string) *messages.RecipientSecret {
 			return given
 		}
 	}
+	if kept := s.inKeys(ctx); kept != nil && kept.ID() == id {
+		return kept
+	}
+	return nil
+}
+
+// inKeys is the secret in KEYS, nil if this user may not read it: it is told what was not searched.
+func (s *Secrets) inKeys(ctx context.Context) *messages.RecipientSecret {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.kept == nil && s.Conn != nil {
-		s.kept, _ = recipientSecret(ctx, s.Conn) // who may not read it is told what was not searched
-	}
-	if s.kept == nil || s.kept.ID() != id {
-		return nil
+		s.kept, _ = recipientSecret(ctx, s.Conn)
 	}
 	return s.kept
 }
@@ -85,12 +90,7 @@ func (s *Secrets) KeysOf(ctx context.Context, address string) (keys []messages.K
 	if s == nil {
 		return nil
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.kept == nil && s.Conn != nil {
-		s.kept, _ = recipientSecret(ctx, s.Conn)
-	}
-	for _, secret := range append(slices.Clone(s.Given), s.kept) {
+	for _, secret := range append(slices.Clone(s.Given), s.inKeys(ctx)) {
 		if secret != nil {
 			keys = append(keys, secret.KeyOf(address))
 		}

@@ -115,21 +115,10 @@ func fateOfStatus(status int) Fate {
 	return Unknown
 }
 
-func (f Fate) worse(than Fate) bool { return f.rank() > than.rank() }
+// fates are all, from best to worst.
+var fates = []Fate{Success, Busy, Refused, Held, Unknown}
 
-func (f Fate) rank() int {
-	switch f {
-	case Success:
-		return 0
-	case Busy:
-		return 1
-	case Refused:
-		return 2
-	case Held:
-		return 3
-	}
-	return 4
-}
+func (f Fate) worse(than Fate) bool { return slices.Index(fates, f) > slices.Index(fates, than) }
 
 // Error is a call that did not succeed. It is always returned as *Error. However it is printed, it shows the operation, the fate and the
 // status, and never the upstream's words, a payer's data, a secret or an address.

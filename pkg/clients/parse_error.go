@@ -3,6 +3,7 @@ package clients
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -40,12 +41,7 @@ func ParseError(body []byte) (message string, fields map[string][]string) {
 }
 
 func addFields(fields map[string][]string, object map[string]json.RawMessage) map[string][]string {
-	names := make([]string, 0, len(object))
-	for name := range object {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(object)) {
 		messages := texts(object[name])
 		if len(messages) == 0 {
 			messages = []string{string(object[name])}
