@@ -111,7 +111,7 @@ func value(text string, isText bool) []byte {
 }
 
 func literal(v any) []byte {
-	text, _ := messages.Marshal(v) // our values always encode
+	text, _ := wire.Marshal(v) // our values always encode
 	return text
 }
 

@@ -77,7 +77,7 @@ var doors = map[string]string{
 	"internal/sandbox/devkit": "bus nats.go nats-server",
 
 	// What makes the schemas is not shipped: `errand schema` prints what is committed.
-	"internal/schema": "programs pkg/messages kong yaml",
+	"internal/schema": "programs style pkg/messages kong yaml",
 	"internal/arch":   "", "internal/sim": "", "internal/e2e": "",
 	"internal/sim/sinktest": "lists history pkg/messages", // the sink of lists, in memory
 }

@@ -10,6 +10,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"errand/internal/wire"
 	"errand/pkg/messages"
 )
 
@@ -38,7 +39,7 @@ func asyncAPI(w descriptions) ([]byte, error) {
 			{"headers", ref("#/components/schemas/deadLetterHeaders")},
 		}})
 	}
-	text, err := messages.Marshal(object{
+	text, err := wire.Marshal(object{
 		{"asyncapi", "3.0.0"},
 		{"info", object{
 			{"title", "errand"}, {"version", fmt.Sprintf("%d.0.0", messages.Version)},

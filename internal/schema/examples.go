@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"errand/internal/wire"
 	"errand/pkg/messages"
 )
 
@@ -162,7 +163,7 @@ func second(state messages.State, reason messages.Reason) []messages.Unsettled {
 }
 
 func row(reply string, smtp messages.SMTP) messages.Body {
-	entry, _ := messages.Marshal(map[string]any{ // strings always encode
+	entry, _ := wire.Marshal(map[string]any{ // strings always encode
 		"created_at": "2026-01-31T08:00:05.000000Z", "envelope_id": "19b77cfb4c0abcdef0", "from": "shop@example.com", "to": "ann@example.com",
 		"status": map[string]any{"delivered": smtp.Code == 250, "response": reply},
 	})

@@ -18,6 +18,7 @@ import (
 	"slices"
 
 	"errand/internal/style"
+	"errand/internal/wire"
 	"errand/pkg/messages"
 )
 
@@ -40,7 +41,7 @@ func (o object) MarshalJSON() ([]byte, error) {
 			b.WriteByte(',')
 		}
 		for _, part := range []any{m.name, m.value} {
-			text, err := messages.Marshal(part)
+			text, err := wire.Marshal(part)
 			if err != nil {
 				return nil, err
 			}
@@ -55,7 +56,7 @@ func (o object) MarshalJSON() ([]byte, error) {
 
 // pretty is indented JSON with invisible characters escaped.
 func pretty(value any) ([]byte, error) {
-	text, err := messages.Marshal(value)
+	text, err := wire.Marshal(value)
 	if err != nil {
 		return nil, err
 	}
