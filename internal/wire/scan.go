@@ -4,7 +4,9 @@ package wire
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
+	"math/bits"
 	"strconv"
 	"strings"
 	"unicode/utf16"
@@ -64,6 +66,44 @@ func next(raw []byte, i int) int {
 func SkipSpace(text []byte, i int) int {
 	for i < len(text) && (text[i] == ' ' || text[i] == '\n' || text[i] == '\t' || text[i] == '\r') {
 		i++
+	}
+	return i
+}
+
+// Eight bytes at a time: the lowest bit of each, and the highest.
+const (
+	lows  = 0x0101010101010101
+	highs = 0x8080808080808080
+)
+
+// SkipOrdinary is the first place from i on whose byte does not mean itself within a JSON string: a quote, a backslash or a control
+// character.
+func SkipOrdinary(text []byte, i int) int {
+	for ; len(text)-i >= 8; i += 8 {
+		w := binary.LittleEndian.Uint64(text[i:])
+		quote, backslash := w^lows*'"', w^lows*'\\'
+		// What is borrowed from the next byte makes that one look odd only behind one that is.
+		if odd := ((w-lows*' ')&^w | (quote-lows)&^quote | (backslash-lows)&^backslash) & highs; odd != 0 {
+			return i + bits.TrailingZeros64(odd)/8
+		}
+	}
+	for i < len(text) && text[i] >= ' ' && text[i] != '"' && text[i] != '\\' {
+		i++
+	}
+	return i
+}
+
+// SkipStrings is the place behind the strings without escapes that begin at i in an array, with only a comma between one and the next;
+// i if none does.
+func SkipStrings(text []byte, i int) int {
+	for next := i; text[next] == '"'; next = i + 1 {
+		end := SkipOrdinary(text, next+1)
+		if text[end] == '\\' {
+			break
+		}
+		if i = end + 1; text[i] != ',' {
+			break
+		}
 	}
 	return i
 }

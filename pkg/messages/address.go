@@ -92,28 +92,30 @@ func isPlainAddress(s string) bool {
 	if at < 1 || at > maxLocal || len(s) > maxAddress {
 		return false
 	}
-	last := byte('.')
 	for i := range at {
-		c := s[i]
-		if c == '.' && last == '.' || c != '.' && !isAtom[c] {
+		if !isAtom[s[i]] && (s[i] != '.' || i == 0 || s[i-1] == '.' || i == at-1) {
 			return false
 		}
-		last = c
 	}
-	if last == '.' {
-		return false
-	}
-	last = '.'
 	for i := at + 1; i < len(s); i++ {
 		c := s[i]
-		if c == '.' && (last == '.' || last == '-') || c == '-' && last == '.' ||
-			c != '.' && c != '-' && !wire.IsAlnum(c) {
+		if isHost[c] {
+			continue
+		}
+		if last := s[i-1]; c != '.' && c != '-' || !isHost[last] && (c != '-' || last != '-') || i == len(s)-1 {
 			return false
 		}
-		last = c
 	}
-	return last != '.' && last != '-'
+	return at < len(s)-1
 }
+
+// isHost are the letters and digits of a host name.
+var isHost = func() (is [256]bool) {
+	for c := range is {
+		is[c] = wire.IsAlnum(byte(c))
+	}
+	return is
+}()
 
 // isAtom are the characters of an atom, RFC 5322 section 3.2.3.
 var isAtom = func() (is [256]bool) {

@@ -204,19 +204,16 @@ func isJSON(text []byte) bool {
 	if len(text) < 1<<10 {
 		return json.Valid(text)
 	}
-	outline := make([]byte, 0, len(text)/8)
+	outline := make([]byte, 0, 1<<10)
 	for {
 		quote := bytes.IndexByte(text, '"')
 		if quote < 0 {
 			return json.Valid(append(outline, text...))
 		}
 		outline, text = append(outline, text[:quote+1]...), text[quote+1:]
+		opened, inList := len(outline), bytes.HasSuffix(outline, []byte(`["`))
 		for inside := true; inside && len(text) > 0; {
-			n := 0
-			for n < len(text) && isOrdinary[text[n]] {
-				n++
-			}
-			text = text[n:]
+			text = text[wire.SkipOrdinary(text, 0):]
 			kept := 1 // the closing quote, or what must not be there
 			switch {
 			case bytes.HasPrefix(text, []byte(`\u`)):
@@ -226,16 +223,24 @@ func isJSON(text []byte) bool {
 			case len(text) > 0:
 				inside = text[0] != '"'
 			}
+			if next := nextInList(text); !inside && inList && len(outline) == opened && next > 0 {
+				text, inside = text[next:], true // as if the list began with the next one
+				continue
+			}
 			kept = min(kept, len(text))
 			outline, text = append(outline, text[:kept]...), text[kept:]
 		}
 	}
 }
 
-// isOrdinary are the bytes that mean themselves within a JSON string.
-var isOrdinary = func() (is [256]bool) {
-	for c := range is {
-		is[c] = c >= ' ' && c != '"' && c != '\\'
+// nextInList is the place behind the opening quote of the string that follows one that ends at the beginning of text, 0 if none does.
+func nextInList(text []byte) int {
+	comma := wire.SkipSpace(text, 1)
+	if comma >= len(text) || text[comma] != ',' {
+		return 0
 	}
-	return is
-}()
+	if quote := wire.SkipSpace(text, comma+1); quote < len(text) && text[quote] == '"' {
+		return quote + 1
+	}
+	return 0
+}

@@ -18,8 +18,10 @@ type SecretKeys struct {
 // KeysOf are the keys of a sender, "" if none is named, and recipients.
 func (s *RecipientSecret) KeysOf(from string, to []string) *SecretKeys {
 	keys := AppendKey(make([]byte, 0, keySize*(1+len(to))), s.KeyOf(from))
+	w := s.works.Get().(*keying)
+	defer s.works.Put(w)
 	for _, address := range to {
-		keys = AppendKey(keys, s.KeyOf(address))
+		keys = AppendKey(keys, w.key(address))
 	}
 	return &SecretKeys{ID: s.ID(), Keys: keys}
 }

@@ -142,7 +142,11 @@ func (p *canonicalizer) array(i, depth int) int {
 	c := enter(p.text, i)
 	for p.text[c.at] != ']' {
 		p.separate(&first)
-		c.pass(p.value(c.at, depth+1))
+		end := wire.SkipStrings(p.text, c.at)
+		if p.copy(p.text[c.at:end]); end == c.at {
+			end = p.value(c.at, depth+1)
+		}
+		c.pass(end)
 	}
 	p.add(']')
 	return c.at + 1

@@ -1,12 +1,15 @@
 package messages
 
 import (
-	"crypto/hmac"
+	"bytes"
 	"crypto/sha256"
+	"crypto/subtle"
+	"encoding"
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"hash"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -82,16 +85,44 @@ type RecipientSecret struct {
 	works *sync.Pool // of *keying: to prepare one for the secret takes longer than a key
 }
 
-// keying makes one key at a time.
+// keying makes one key at a time. Both hashes of an HMAC begin with a block that depends on the secret alone, and go on here
+// from the state behind that. The text is padded and the state is read without Sum, which takes as long as the hash itself.
 type keying struct {
-	mac       hash.Hash
-	text, sum []byte
+	sha          sha
+	inner, outer []byte // states
+	text, state  []byte
+	last         []byte // what follows the block of the outer hash
+}
+
+// sha is a SHA-256 that can be set to a state.
+type sha interface {
+	hash.Hash
+	encoding.BinaryUnmarshaler
+	encoding.BinaryAppender
+}
+
+func newKeying(secret []byte) *keying {
+	w := &keying{sha: sha256.New().(sha), last: pad(make([]byte, sha256.Size))}
+	if len(secret) > sha256.BlockSize {
+		sum := sha256.Sum256(secret)
+		secret = sum[:]
+	}
+	begin := func(pad byte) []byte {
+		block := bytes.Repeat([]byte{pad}, sha256.BlockSize)
+		subtle.XORBytes(block, block, secret)
+		w.sha.Reset()
+		_, _ = w.sha.Write(block) // a hash takes everything
+		state, _ := w.sha.AppendBinary(nil)
+		return state
+	}
+	w.inner, w.outer = begin(0x36), begin(0x5c)
+	return w
 }
 
 // NewRecipientSecret makes one of a text that is long and random.
 func NewRecipientSecret(text string) *RecipientSecret {
 	key := []byte(text)
-	s := &RecipientSecret{works: &sync.Pool{New: func() any { return &keying{mac: hmac.New(sha256.New, key)} }}}
+	s := &RecipientSecret{works: &sync.Pool{New: func() any { return newKeying(key) }}}
 	w := s.works.Get().(*keying)
 	w.text = append(w.text, "id of this secret"...) // not an address: those have an @ and no space outside quotes
 	s.id = hex.EncodeToString(w.hash()[:4])
@@ -114,13 +145,69 @@ func (s *RecipientSecret) KeyOf(mailbox string) Key {
 	}
 	w := s.works.Get().(*keying)
 	defer s.works.Put(w)
-	w.text = AppendRecipient(w.text[:0], fold(bare(mailbox)))
+	return w.key(mailbox)
+}
+
+func (w *keying) key(mailbox string) Key {
+	if w.plain(mailbox); len(w.text) == 0 {
+		w.text = AppendRecipient(w.text, fold(bare(mailbox)))
+	}
 	return Key(binary.BigEndian.Uint64(w.hash()))
 }
 
+// plain has w.text be the mailbox in its one spelling if its characters are those that nearly all have, else nothing: they make
+// no display name and no quotes, whatever their order.
+func (w *keying) plain(mailbox string) {
+	w.text = slices.Grow(w.text[:0], len(mailbox))[:len(mailbox)]
+	at := false
+	for i := range w.text {
+		c := inKey[mailbox[i]]
+		if c == 0 {
+			w.text = w.text[:0]
+			return
+		}
+		at = at || c == '@'
+		w.text[i] = c
+	}
+	if !at {
+		w.text = w.text[:0]
+	}
+	w.text = bytes.TrimSuffix(w.text, []byte("."))
+}
+
+// inKey are the characters of an atom, the dot and the @, in lower case.
+var inKey = func() (in [256]byte) {
+	for c := range in {
+		if lower := byte(c); isAtom[c] || c == '.' || c == '@' {
+			if 'A' <= lower && lower <= 'Z' {
+				lower += 'a' - 'A'
+			}
+			in[c] = lower
+		}
+	}
+	return in
+}()
+
+// hash is the HMAC-SHA-256 of w.text.
 func (w *keying) hash() []byte {
-	w.mac.Reset()
-	_, _ = w.mac.Write(w.text) // a hash takes everything
-	w.sum = w.mac.Sum(w.sum[:0])
-	return w.sum
+	w.text = pad(w.text)
+	copy(w.last, w.after(w.inner, w.text))
+	return w.after(w.outer, w.last)
+}
+
+// after is the SHA-256 of a block, known by the state behind it, and of blocks that end with their padding.
+func (w *keying) after(state, blocks []byte) []byte {
+	_ = w.sha.UnmarshalBinary(state)
+	_, _ = w.sha.Write(blocks)
+	w.state, _ = w.sha.AppendBinary(w.state[:0])
+	return w.state[len("sha2"):][:sha256.Size]
+}
+
+// pad appends the padding of SHA-256 to a text that follows one block.
+func pad(text []byte) []byte {
+	var padding [sha256.BlockSize]byte
+	padding[0] = 0x80
+	n := len(text)
+	text = append(text, padding[:1+(2*sha256.BlockSize-9-n%sha256.BlockSize)%sha256.BlockSize]...)
+	return binary.BigEndian.AppendUint64(text, 8*uint64(sha256.BlockSize+n))
 }

@@ -91,12 +91,18 @@ func TestAKeyIsTheBeginningOfTheHMACOfItsAddress(t *testing.T) {
 	}
 }
 
-// FuzzKeys reads any bytes as a list of keys, and any text as a key.
+// FuzzKeys makes a key of any text, and reads any bytes as a list of keys, and any text as a key.
 func FuzzKeys(f *testing.F) {
-	for _, data := range []string{"", "1", "12345678", "1234567890abcdef", "0000000000000000f", "-1", "+1", "0x1", "zz"} {
+	for _, data := range []string{"", "1", "12345678", "1234567890abcdef", "0000000000000000f", "-1", "+1", "0x1", "zz",
+		"Ann.Lee@Example.com", "ann@example.com.", "A..b@C_d..", "a@b@c.", "no-address.", "@", ".", "Ann <a@example.com.>"} {
 		f.Add([]byte(data))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
+		mac := hmac.New(sha256.New, []byte("the secret of this test"))
+		mac.Write(AppendRecipient(nil, fold(bare(string(data)))))
+		if got := AppendKey(nil, testSecret.KeyOf(string(data))); len(data) > 0 && !slices.Equal(got, mac.Sum(nil)[:8]) {
+			t.Fatalf("the key of %q is %x", data, got)
+		}
 		keys := Keys(data)
 		var list []byte
 		for _, k := range keys {

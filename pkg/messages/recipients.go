@@ -42,6 +42,19 @@ func addresses(raw []byte) iter.Seq[string] {
 			return
 		}
 		for c := enter(raw, 0); ; {
+			if raw[c.at] == '"' {
+				s := span{c.at + 1, c.at + 1}
+				for inKey[raw[s.to]] != 0 {
+					s.to++
+				}
+				if s.from < s.to && raw[s.to] == '"' { // nothing to look at closer
+					if !yield(list.text(s)) {
+						return
+					}
+					c.pass(s.to + 1)
+					continue
+				}
+			}
 			at, ok := c.element()
 			if !ok || !list.element(at, true, yield) {
 				return

@@ -105,6 +105,9 @@ func (v value) recipients() json.RawMessage {
 	if v.kind == anArray {
 		c := enter(v.raw, 0)
 		for {
+			if end := wire.SkipStrings(v.raw, c.at); end > c.at {
+				c.pass(end)
+			}
 			at, ok := c.element()
 			if !ok {
 				break
