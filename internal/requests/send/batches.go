@@ -18,6 +18,7 @@ type plan struct {
 	faults     int                       // how many are invalid
 	kept       []string                  // the recipients, if they are at most maxKept or one batch
 	out        set                       // which texts are left out: invalid ones and duplicates
+	text       []byte                    // of the recipient that is compared
 }
 
 // batch is one call's share of the recipients.
@@ -69,18 +70,26 @@ func planned(texts func() iter.Seq2[string, error], about, size, limit, room int
 				p.leaveOut(i, text, err)
 				continue
 			}
-			r := recipientOf(address)
-			switch _, met := seen[r]; {
+			p.text = messages.AppendRecipient(p.text[:0], address)
+			r := recipientOf(p.text)
+			before := len(seen)
+			met := false
+			if before < room {
+				seen[r] = struct{}{}
+				met = len(seen) == before
+			} else {
+				_, met = seen[r]
+			}
+			switch {
 			case met:
 				p.out.add(i)
 				p.duplicates++
-			case len(seen) == room && rest < 0:
-				rest = i
-			case len(seen) < room:
-				seen[r] = struct{}{}
+			case before < room:
 				if p.recipients++; p.recipients <= max(size, maxKept) {
 					p.kept = append(p.kept, address)
 				}
+			case rest < 0:
+				rest = i
 			}
 			if limit > 0 && p.recipients > limit {
 				return plan{}, listFault(fmt.Sprintf("holds more than %d recipients", limit))
@@ -149,9 +158,8 @@ type recipient [2]uint64
 
 var seeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
 
-func recipientOf(address string) recipient {
-	var buf [256]byte // longer than most
-	text := messages.AppendRecipient(buf[:0], address)
+// recipientOf takes what messages.AppendRecipient makes.
+func recipientOf(text []byte) recipient {
 	return recipient{maphash.Bytes(seeds[0], text), maphash.Bytes(seeds[1], text)}
 }
 
