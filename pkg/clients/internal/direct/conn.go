@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"os"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -29,6 +30,9 @@ type conn struct {
 	heard     bool  // something of the answer
 	left      int64 // bytes that the header of the answer may still have
 }
+
+// writers have room for the longest call: one that does not fit a connection's own writer leaves at once, too.
+var writers = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, longest+4<<10) }}
 
 // past is a deadline that makes reads and writes return at once.
 var past = time.Unix(1, 0)
@@ -58,10 +62,7 @@ func (c *conn) exchange(r *http.Request, trace *httptrace.ClientTrace) (*http.Re
 	if c.left == 0 {
 		c.left = http.DefaultMaxHeaderBytes
 	}
-	if err := r.Write(c.to); err != nil {
-		return nil, err
-	}
-	if err := c.to.Flush(); err != nil {
+	if err := c.write(r); err != nil {
 		return nil, err
 	}
 	if _, err := c.from.Peek(1); err != nil {
@@ -81,6 +82,20 @@ func (c *conn) exchange(r *http.Request, trace *httptrace.ClientTrace) (*http.Re
 			return response, err
 		}
 	}
+}
+
+func (c *conn) write(r *http.Request) error {
+	to := c.to
+	if r.ContentLength > int64(to.Size()) {
+		to = writers.Get().(*bufio.Writer)
+		defer writers.Put(to)
+		to.Reset(counted{c})
+		defer to.Reset(nil)
+	}
+	if err := r.Write(to); err != nil {
+		return err
+	}
+	return to.Flush()
 }
 
 // because returns the context's error in place of what follows from it.
