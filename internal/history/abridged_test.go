@@ -72,7 +72,8 @@ func TestAbridgingLeavesTheFirstHalf(t *testing.T) {
 	if !Abridge(b) || len(b.Evidence) != 2 || string(b.Evidence[0]) != "1" || !b.Abridged {
 		t.Errorf("got %+v", b)
 	}
-	for _, b := range []messages.Body{&messages.EnrollStarted{}, &messages.BatchBody{}, &messages.EnrollSucceeded{Enrollment: []byte(`{"url":"u"}`)},
+	for _, b := range []messages.Body{&messages.EnrollStarted{}, &messages.BatchBody{},
+		&messages.EnrollSucceeded{Enrollment: []byte(`{"url":"u"}`)},
 		&messages.AccountReported{Account: []byte(`{}`)},
 		&messages.EnrollUncertain{}, &messages.FailedBody{}, &messages.SendOutcome{},
 		&messages.ReopenedBody{Why: "why", Batches: []int{1, 2, 3}}} {
