@@ -22,6 +22,8 @@ type Pull struct {
 	queue   jetstream.Consumer
 	subject string
 	max     int
+	// Idle replaces retry.PullExpiry in pulls that nothing waits behind, where days of virtual time pass.
+	Idle time.Duration
 
 	mu   sync.Mutex
 	idle []*inbox
@@ -106,7 +108,11 @@ var ErrRefused = errors.New("nats: pull refused")
 // ctx ended. Errors: ErrNoMessage, ctx's, or why the server sends no request.
 func (p *Pull) Next(ctx context.Context, wait time.Duration) (*Request, error) {
 	for end := time.Now().Add(wait); ctx.Err() == nil; {
-		r, err := p.once(ctx, one)
+		what := one
+		if wait == 0 && p.Idle > 0 {
+			what = fmt.Appendf(nil, `{"batch":1,"expires":%d}`, p.Idle)
+		}
+		r, err := p.once(ctx, what)
 		again := errors.Is(err, errMoved) || errors.Is(err, ErrNoMessage) && time.Now().Before(end)
 		if r != nil || !again {
 			return r, err
@@ -169,7 +175,7 @@ func (p *inbox) ask(ctx context.Context, what []byte, n int, take func(*Request)
 	if err := p.nc.PublishRequest(p.subject, p.sub.Subject, what); err != nil {
 		return fmt.Errorf("nats: pull: %w", err)
 	}
-	late := time.NewTimer(retry.PullExpiry + retry.Answer)
+	late := time.NewTimer(max(retry.PullExpiry, p.Idle) + retry.Answer)
 	defer late.Stop()
 	came := 0
 	for came < n {

@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/bus"
@@ -73,12 +72,17 @@ func (l Lanes) with(found bus.Found) Lanes {
 }
 
 // pulls take requests of all lanes of a queue.
-func pulls(nc *nats.Conn, found bus.Found, of bus.Queue) (first consumer.Queue, lanes []consumer.Lane) {
-	pull := func(c jetstream.Consumer) consumer.Queue { return bus.NewPull(nc, c) }
+func (r *runtime) pulls(found bus.Found, of bus.Queue) (first consumer.Queue, lanes []consumer.Lane) {
 	for _, q := range found.All {
 		if q.Lane() != "" && q == of.In(q.Lane()) {
-			lanes = append(lanes, consumer.Lane{Name: q.Lane(), Queue: pull(found.Queues[q.Name])})
+			lanes = append(lanes, consumer.Lane{Name: q.Lane(), Queue: r.pull(found.Queues[q.Name])})
 		}
 	}
-	return pull(found.Queues[of.Name]), lanes
+	return r.pull(found.Queues[of.Name]), lanes
+}
+
+func (r *runtime) pull(queue jetstream.Consumer) *bus.Pull {
+	p := bus.NewPull(r.nc, queue)
+	p.Idle = r.idle
+	return p
 }

@@ -81,9 +81,9 @@ func (p *MailConsumer) Run(ctx context.Context) error {
 		handler.Suppressed, runs = keyed(bounced, secrets), append(runs, bounced.Run)
 	}
 	settings := p.settings(r, store)
-	queue, lanes := pulls(r.nc, found, bus.SendQueue)
+	queue, lanes := r.pulls(found, bus.SendQueue)
 	sends := consumer.New(settings, queue, sendHold, consumer.Sends(handler.Handle, send.Ended), lanes...)
-	accounts := consumer.New(settings, bus.NewPull(r.nc, found.Queues[bus.AccountQueue.Name]), accountHold,
+	accounts := consumer.New(settings, r.pull(found.Queues[bus.AccountQueue.Name]), accountHold,
 		consumer.Accounts((&query.Account{Upstream: api, Caller: caller}).Handle))
 	r.metrics.ofRequests(workers{p.Concurrency, []func() int{sends.Requests, accounts.Requests}, &calls.underWay},
 		messages.Send, messages.Account)

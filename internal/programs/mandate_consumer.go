@@ -80,11 +80,11 @@ func (p *MandateConsumer) Run(ctx context.Context) error {
 	r.ready.note(times.Differs)
 	list := &mandates.List{Client: api, Policy: p.policy(), Stop: caller.Stop, Settle: p.ListSettle, Times: times}
 	settings := p.settings(r, store)
-	queue, lanes := pulls(r.nc, found, bus.EnrollQueue)
+	queue, lanes := r.pulls(found, bus.EnrollQueue)
 	enrollments := consumer.New(settings, queue, enrollHold,
 		consumer.Enrollments((&enroll.Handler{Upstream: api, List: list, Caller: caller, Zone: zone, ReturnURL: returnURL,
 			WithoutPayer: withoutPayer}).Handle), lanes...)
-	listings := consumer.New(settings, bus.NewPull(r.nc, found.Queues[bus.TransactionsQueue.Name]), listHold,
+	listings := consumer.New(settings, r.pull(found.Queues[bus.TransactionsQueue.Name]), listHold,
 		consumer.Listings((&query.Transactions{Upstream: api, Caller: caller, WithoutPayer: withoutPayer}).Handle))
 	resolver := p.resolver(r, store, &mandates.List{Client: aside, Policy: p.policy(), Settle: retry.ResolveEnough, Times: times}, enrollHold)
 	r.metrics.ofRequests(workers{p.Concurrency, []func() int{enrollments.Requests, listings.Requests}, &calls.underWay},

@@ -55,7 +55,7 @@ func (q *Requests) settings(r *runtime, store bus.EventStore) consumer.Settings 
 
 // schedules puts scheduled requests into their queue.
 func (r *runtime) schedules(found bus.Found, of bus.Queue) func(ctx, hard context.Context) error {
-	return bus.Schedules{Publisher: r.publisher, Queue: bus.NewPull(r.nc, found.Queues[of.Name]), Logger: r.log}.Run
+	return bus.Schedules{Publisher: r.publisher, Queue: r.pull(found.Queues[of.Name]), Logger: r.log}.Run
 }
 
 // hold makes the circuit breaker of one operation, and adds it to readiness and metrics.

@@ -32,6 +32,7 @@ type runtime struct {
 	publisher *bus.Publisher
 	tracer    *telemetry.Tracer // nil without traces
 	cleanups  []func()
+	idle      time.Duration // Base.IdleEvery
 	natsCheck
 }
 
@@ -95,7 +96,7 @@ func (c *Common) start(ctx context.Context, name, upstream string, queues []bus.
 
 // open logs what starts, starts the admin server and connects; it does not wait for NATS.
 func (b *Base) open(name, upstream string) (*runtime, error) {
-	r := &runtime{name: name, started: time.Now(), log: b.logger().With().Str("program", name).Logger(), metrics: newMetrics(),
+	r := &runtime{name: name, started: time.Now(), log: b.logger().With().Str("program", name).Logger(), metrics: newMetrics(), idle: b.IdleEvery,
 		natsCheck: natsCheck{onDemand: name == bus.CallbackReceiver, every: cmp.Or(b.IdleEvery, retry.NATSCheck)}}
 	r.logStart(b.NATS.Servers(), upstream)
 	for _, doubt := range b.doubts {

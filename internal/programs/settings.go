@@ -26,7 +26,7 @@ type Base struct {
 
 	// Logger replaces the program's own logger when it runs inside another program.
 	Logger *zerolog.Logger `kong:"-"`
-	// IdleEvery replaces retry.NATSCheck and retry.LookAgain where days of virtual time pass.
+	// IdleEvery replaces retry.NATSCheck, LookAgain and PullExpiry where days of virtual time pass.
 	IdleEvery time.Duration `kong:"-"`
 
 	doubts []misspelling // logged when the program starts
