@@ -96,8 +96,8 @@ func (c *Common) start(ctx context.Context, name, upstream string, queues []bus.
 
 // open logs what starts, starts the admin server and connects; it does not wait for NATS.
 func (b *Base) open(name, upstream string) (*runtime, error) {
-	r := &runtime{name: name, started: time.Now(), log: b.logger().With().Str("program", name).Logger(), metrics: newMetrics(), idle: b.IdleEvery,
-		natsCheck: natsCheck{onDemand: name == bus.CallbackReceiver, every: cmp.Or(b.IdleEvery, retry.NATSCheck)}}
+	r := &runtime{name: name, started: time.Now(), log: b.logger().With().Str("program", name).Logger(), metrics: newMetrics(),
+		idle: b.IdleEvery, natsCheck: natsCheck{onDemand: name == bus.CallbackReceiver, every: cmp.Or(b.IdleEvery, retry.NATSCheck)}}
 	r.logStart(b.NATS.Servers(), upstream)
 	for _, doubt := range b.doubts {
 		r.log.Warn().Str("variable", doubt.variable).Str("meant", doubt.meant).

@@ -30,6 +30,7 @@ const MaxNotBefore = 30 * 24 * time.Hour
 // less. An event that is gone no longer says that a call was made.
 func MaxGiveUp(kept time.Duration) time.Duration { return Bounded(maxGiveUp, kept) }
 
+// Bounded is most, or less where events are kept for a shorter time; 0 means for ever.
 func Bounded(most, kept time.Duration) time.Duration {
 	if kept <= 0 {
 		return most

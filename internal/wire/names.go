@@ -47,10 +47,12 @@ func IsID(s string) bool {
 	return true
 }
 
+// IsAlnum reports whether c is a letter or digit of ASCII.
 func IsAlnum(c byte) bool {
 	return IsDigit(c) || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
 }
 
+// IsDigit reports whether c is a digit of ASCII.
 func IsDigit(c byte) bool { return '0' <= c && c <= '9' }
 
 // OrderKey is the same for every spelling of an order number: a service that stores one may change case and spaces.

@@ -17,6 +17,7 @@ const maxText = 500
 // UTF-8, control characters made spaces.
 func Cut(s string) string { return CutTo(s, maxText) }
 
+// CutTo is Cut with another limit, in characters.
 func CutTo(s string, limit int) string {
 	if len(s) <= limit && IsPlain(s) {
 		return s
