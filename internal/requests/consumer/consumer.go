@@ -1,9 +1,11 @@
 // Package consumer takes requests from a queue: each is settled by the handler's final event, or comes back later.
 //
 //	permit of the hold ─► free workers ─► a message each ─► lease ─► decode ─► handler over its history ─► ack
+//	                                   └► a few more, for workers that will be free within milliseconds
 //	                                                                                └─ no answer yet ─► nak with delay
 //
 //	consumer.go  the four operations, workers, and what ends them
+//	ahead.go     what waits for a worker, for a second at most
 //	take.go      pull as many requests as workers are free, or the one that a hold lets pass; keep them leased, bound their
 //	             bytes; read the message: its body, id, time to give up; was it reopened by a person?
 //	later.go     a request whose not_before has not come leaves its queue
@@ -107,7 +109,8 @@ type Lane struct {
 func New[R any](s Settings, queue Queue, h *hold.Hold, op Operation[R], lanes ...Lane) *Consumer[R] {
 	c := &Consumer[R]{Settings: s, op: op, hold: h, lease: lease{every: queue.AckWait() / 3}}
 	for _, l := range append([]Lane{{messages.DefaultLane, queue}}, lanes...) {
-		c.lanes = append(c.lanes, &lane{queue: l.Queue, places: s.InFlight.In(l.Name), pulling: admission.NewSlots(1)})
+		c.lanes = append(c.lanes, &lane{queue: l.Queue, places: s.InFlight.In(l.Name), pulling: admission.NewSlots(1),
+			ahead: newAhead(s.InFlight.Whole())})
 		c.lease.every = min(c.lease.every, l.AckWait()/3)
 	}
 	return c
@@ -129,17 +132,19 @@ func (c *Consumer[R]) Requests() int { return c.lease.count() }
 // Run takes and settles requests until ctx ends and all in flight are settled; those left when hard ends are given back.
 func (c *Consumer[R]) Run(ctx, hard context.Context) error {
 	context.AfterFunc(ctx, func() { c.stopping.Store(true) })
-	var workers, taking sync.WaitGroup
+	var workers, taking, passing sync.WaitGroup
 	work := make(chan taken)
 	for range c.InFlight.Whole() {
 		workers.Go(func() {
 			for t := range work {
+				t.ahead.begun.Add(1)
 				c.work(ctx, hard, t)
 				t.places.Free()
 			}
 		})
 	}
 	for _, l := range c.lanes {
+		passing.Go(func() { l.pass(work) })
 		for range takers {
 			taking.Go(func() {
 				for ctx.Err() == nil {
@@ -153,7 +158,9 @@ func (c *Consumer[R]) Run(ctx, hard context.Context) error {
 	taking.Wait()
 	for _, l := range c.lanes {
 		l.queue.Close()
+		close(l.ahead.waiting)
 	}
+	passing.Wait()
 	close(work)
 	workers.Wait()
 	return nil

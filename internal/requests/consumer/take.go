@@ -31,7 +31,8 @@ type lane struct {
 	queue   Queue
 	places  admission.Slots // in flight
 	pulling admission.Slots // of the one taker that takes for workers
-	more    bool            // the last pull brought as many as were asked for
+	more    bool            // the last pull brought some
+	ahead   *ahead
 	large   large
 	fault   atomic.Pointer[string]
 }
@@ -52,7 +53,7 @@ func (l *lane) unhealthy(log zerolog.Logger, f string) {
 	}
 }
 
-// take takes as many requests as workers are free, or makes a probe. None waits in a buffer, where its AckWait would run out.
+// take takes as many requests as workers are free, and a few ahead of them, or makes a probe.
 func (c *Consumer[R]) take(ctx, hard context.Context, l *lane, work chan<- taken) error {
 	permit, err := c.hold.Acquire(ctx)
 	if err != nil {
@@ -82,9 +83,9 @@ func (c *Consumer[R]) takeForWorkers(ctx context.Context, permit *hold.Permit, l
 	}
 	defer l.pulling.Free()
 	l.large.waiting.Wait()
-	n := 1
+	n, most := 1, 0
 	if l.more {
-		n = l.queue.Max()
+		n, most = l.queue.Max(), l.ahead.most(ctx)
 	}
 	free, err := l.places.TakeSome(ctx, n)
 	if err != nil {
@@ -100,19 +101,18 @@ func (c *Consumer[R]) takeForWorkers(ctx context.Context, permit *hold.Permit, l
 	}
 	asked := free
 	give := func(r *bus.Request) {
-		if free > 0 {
-			free--
-		} else { // it was asked for before the connection was lost
-			c.lease.take(r)
-			_ = l.places.Take(context.Background())
-		}
 		if isLarge(r) {
 			l.large.waiting.Add(1)
 		}
-		work <- taken{r, l}
+		if free > 0 {
+			free--
+			work <- taken{r, l}
+		} else { // ahead, or asked for before the connection was lost
+			l.ahead.waiting <- waiting{taken{r, l}, time.Now()}
+		}
 	}
 	if l.more {
-		err = l.queue.Some(ctx, asked, give)
+		err = l.queue.Some(ctx, asked+most, give)
 	} else {
 		var r *bus.Request
 		for err = bus.ErrNoMessage; errors.Is(err, bus.ErrNoMessage) && !permit.Spent(); {
