@@ -216,7 +216,8 @@ func (l Limits) keep(have, want jetstream.StreamConfig) jetstream.StreamConfig {
 func Apply(ctx context.Context, plan []Change, force bool, done func(Change)) error {
 	for _, c := range plan {
 		if c.Destructive && !force {
-			return fmt.Errorf("%s %s: the change may drop messages, stop programs or run requests again; nothing was changed: use --force to make it", c.Kind, c.Name)
+			return fmt.Errorf("%s %s: the change may drop messages, stop programs or run requests again; nothing was changed: "+
+				"use --force to make it", c.Kind, c.Name)
 		}
 	}
 	for _, c := range plan {

@@ -254,7 +254,8 @@ func TestALimitBelowWhatIsThereMustBeForced(t *testing.T) {
 		}
 	}
 	small := bus.Limits{MaxBytesOf: bus.MaxBytes{bus.MandateEvents: 1 << 20}}
-	want := "stream MANDATE_EVENTS: the change may drop messages, stop programs or run requests again; nothing was changed: use --force to make it"
+	want := "stream MANDATE_EVENTS: the change may drop messages, stop programs or run requests again; nothing was changed: " +
+		"use --force to make it"
 	if err := bus.Apply(t.Context(), planOf(t, js, small), false, func(bus.Change) {}); err == nil || err.Error() != want {
 		t.Fatalf("got %v, want %s", err, want)
 	}
