@@ -98,6 +98,40 @@ func ReadRecord(raw json.RawMessage) Record {
 		MandateStatus: text(mandate["status"]), MandateDescription: text(mandate["status_description"])}
 }
 
+// State is the status as it is in subjects, "" where the record has none.
+func (r Record) State() messages.State { return statusToken(r.Description, r.Status) }
+
+// MandateState is State of the mandate.
+func (r Record) MandateState() messages.State {
+	return statusToken(r.MandateDescription, r.MandateStatus)
+}
+
+// maxStatus is the maximum length of a status in a subject.
+const maxStatus = 64
+
+// statusToken is a status of a transaction or mandate as it is in subjects: its description in
+// lower case with _ in place of anything but letters and digits of ASCII, or status_<code> where it
+// has none; "" where it has neither. One that would be messages.Erased, which is not a status of a record, is
+// status_erased.
+func statusToken(description, code string) messages.State {
+	var b strings.Builder
+	for _, word := range strings.FieldsFunc(strings.ToLower(description), func(r rune) bool { return r >= 0x80 || !wire.IsAlnum(byte(r)) }) {
+		if b.Len() > 0 {
+			b.WriteByte('_')
+		}
+		b.WriteString(word)
+	}
+	if token := b.String(); messages.State(token) == messages.Erased {
+		return "status_erased"
+	} else if token != "" {
+		return messages.State(strings.TrimSuffix(token[:min(len(token), maxStatus)], "_"))
+	}
+	if code != "" && len(code) < maxStatus && strings.Trim(code, "0123456789") == "" {
+		return messages.State("status_" + code)
+	}
+	return ""
+}
+
 // text returns a string, trimmed, or a number as it is written; "" for anything else.
 func text(v any) string {
 	switch v := v.(type) {

@@ -25,7 +25,6 @@ import (
 	"errand/internal/lists"
 	"errand/internal/lists/sweep"
 	"errand/internal/mandates"
-	"errand/internal/wire"
 	"errand/pkg/clients/mandate"
 	"errand/pkg/messages"
 )
@@ -76,8 +75,7 @@ func (l *List) Kept(ctx context.Context) (time.Time, error) {
 	return since, err
 }
 
-// forgetLater is by how much later than its oldest event a stream says that it keeps all, since clocks differ: the requests' times are
-// its own.
+// forgetLater is by how much later than its oldest event a stream says that it keeps all: clocks differ, and the requests' times are its.
 const forgetLater = time.Hour
 
 // Page reads a page of the list. The service has pages of one size, whatever is asked for.
@@ -169,14 +167,12 @@ type Record struct {
 var kinds = map[messages.Operation]messages.TransactionKind{
 	messages.Application: messages.ApplicationKind, messages.Deduction: messages.DeductionKind}
 
-// read reads a record; what cannot be read is left out. One without an id, or not an object, is known by its bytes. Its state is
-// the codes of transaction and mandate, or their wording where they have none: labels may be changed or translated. A deduction
-// does not change when its mandate does.
+// read reads a record; what cannot be read is left out. One without an id, or not an object, is known by its bytes. Its state is its
+// codes, or their wording where there are none: labels may be translated. A deduction does not change when its mandate does.
 func read(raw json.RawMessage, times *mandates.Times) Record {
 	r := mandates.ReadRecord(raw)
 	out := Record{Kind: messages.Application, Raw: raw, At: timeOf(r.CreatedAt, times), kind: strings.ToLower(r.Type),
-		Status:        cmp.Or(statusToken(r.Description, json.Number(r.Status)), messages.Unknown),
-		MandateStatus: statusToken(r.MandateDescription, json.Number(r.MandateStatus)), Order: cmp.Or(r.MandateOrder, r.Order)}
+		Status: cmp.Or(r.State(), messages.Unknown), MandateStatus: r.MandateState(), Order: cmp.Or(r.MandateOrder, r.Order)}
 	mandate := cmp.Or(r.MandateStatus, string(out.MandateStatus))
 	if r.Deduction() {
 		out.Kind, mandate = messages.Deduction, ""
@@ -217,30 +213,4 @@ func (r Record) event(id sweep.ID, match messages.TransactionMatch, now time.Tim
 		b.Transaction = json.RawMessage("{}")
 	}
 	return messages.Event{Operation: r.Kind, State: r.Status, ID: request, Body: b}
-}
-
-// maxStatus is the maximum length of a status in a subject.
-const maxStatus = 64
-
-// statusToken is a status of a transaction or mandate as it is in subjects: its description in
-// lower case with _ in place of anything but letters and digits of ASCII, or status_<code> where it
-// has none; "" where it has neither. One that would be messages.Erased, which is not a status of a record, is
-// status_erased.
-func statusToken(description string, code json.Number) messages.State {
-	var b strings.Builder
-	for _, word := range strings.FieldsFunc(strings.ToLower(description), func(r rune) bool { return r >= 0x80 || !wire.IsAlnum(byte(r)) }) {
-		if b.Len() > 0 {
-			b.WriteByte('_')
-		}
-		b.WriteString(word)
-	}
-	if token := b.String(); messages.State(token) == messages.Erased {
-		return "status_erased"
-	} else if token != "" {
-		return messages.State(strings.TrimSuffix(token[:min(len(token), maxStatus)], "_"))
-	}
-	if text := string(code); text != "" && len(text) < maxStatus && strings.Trim(text, "0123456789") == "" {
-		return messages.State("status_" + text)
-	}
-	return ""
 }
