@@ -223,9 +223,11 @@ func isJSON(text []byte) bool {
 			case len(text) > 0:
 				inside = text[0] != '"'
 			}
-			if next := nextInList(text); !inside && inList && len(outline) == opened && next > 0 {
-				text, inside = text[next:], true // as if the list began with the next one
-				continue
+			if !inside && inList && len(outline) == opened {
+				if next := nextInList(text); next > 0 {
+					text, inside = text[next:], true // as if the list began with the next one
+					continue
+				}
 			}
 			kept = min(kept, len(text))
 			outline, text = append(outline, text[:kept]...), text[kept:]

@@ -140,15 +140,15 @@ func (s RecipientSecret) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte("se
 // without where none are needed, with the domain in Unicode or in ASCII, with or without a
 // dot at its end. Two recipients of one request may have the same key.
 func (s *RecipientSecret) KeyOf(mailbox string) Key {
-	if mailbox == "" {
-		return 0
-	}
 	w := s.works.Get().(*keying)
 	defer s.works.Put(w)
 	return w.key(mailbox)
 }
 
 func (w *keying) key(mailbox string) Key {
+	if mailbox == "" {
+		return 0
+	}
 	if w.plain(mailbox); len(w.text) == 0 {
 		w.text = AppendRecipient(w.text, fold(bare(mailbox)))
 	}

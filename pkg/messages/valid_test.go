@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 )
 
 func FuzzLongTextIsJSONWhereTheJSONPackageSaysSo(f *testing.F) {
@@ -22,4 +23,23 @@ func FuzzLongTextIsJSONWhereTheJSONPackageSaysSo(f *testing.F) {
 			}
 		}
 	})
+}
+
+// Anybody who publishes can send a string that is never closed: what is in it must not be looked through again at each line break.
+func TestLineBreaksInAStringTakeNoLongerThanEscapes(t *testing.T) {
+	fastest := func(text string) time.Duration {
+		body := []byte(`["` + strings.Repeat(text, 1<<16))
+		best := time.Hour
+		for range 3 {
+			begin := time.Now()
+			if isJSON(body) {
+				t.Errorf("a string is closed that ends in %q", text)
+			}
+			best = min(best, time.Since(begin))
+		}
+		return best
+	}
+	if breaks, escapes := fastest("\n"), fastest(`\n`); breaks > 100*escapes { // about the same; 600 times if each looks for the next string
+		t.Errorf("line breaks took %v, escapes %v", breaks, escapes)
+	}
 }
