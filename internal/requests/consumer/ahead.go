@@ -10,10 +10,12 @@ import (
 
 // ahead is what a lane has taken before a worker is free: what its workers begin within about aheadFor, so that a pull brings many
 // requests and no worker waits for it. Nothing was stored for them, and they have no lease: what no worker has begun after
-// giveBackAfter goes back to the queue, for other replicas. Where the program is killed, the queue delivers them again after AckWait.
+// giveBackAfter, or a third of a short AckWait, goes back to the queue, for other replicas. Where the program is killed, the queue
+// delivers them again after AckWait.
 type ahead struct {
 	waiting chan waiting
-	drained chan struct{} // is sent to when half of what may wait has begun
+	left    atomic.Int64  // that have no place in flight yet
+	drained chan struct{} // is sent to when there is one less
 	begun   atomic.Int64  // requests of the lane
 
 	// Only the taker whose turn it is reads and writes these.
@@ -44,14 +46,24 @@ func (a *ahead) most(ctx context.Context) int {
 		a.allowed = int(min(int64(a.whole), (begun-a.counted)*int64(aheadFor)/int64(now.Sub(a.at))))
 		a.counted, a.at = begun, now
 	}
-	for len(a.waiting) > a.allowed/2 {
+	return max(a.allowed-a.drain(ctx, a.allowed/2), 0)
+}
+
+// drain waits until no more than some are left, and returns how many are.
+func (a *ahead) drain(ctx context.Context, some int) int {
+	for int(a.left.Load()) > some && ctx.Err() == nil {
 		select {
 		case <-a.drained:
 		case <-ctx.Done():
-			return 0
 		}
 	}
-	return a.allowed - len(a.waiting)
+	return int(a.left.Load())
+}
+
+// add has a request wait.
+func (a *ahead) add(t taken) {
+	a.left.Add(1)
+	a.waiting <- waiting{t, time.Now()}
 }
 
 // pass passes what waits to workers, as the lane has places in flight.
@@ -65,6 +77,7 @@ func (l *lane) pass(work chan<- taken) {
 			}
 			_ = w.NakWithDelay(retry.PullExpiry) // or one of our own pulls has it again
 		}
+		l.ahead.left.Add(-1)
 		select {
 		case l.ahead.drained <- struct{}{}:
 		default:
@@ -77,7 +90,7 @@ func (l *lane) place(since time.Time) bool {
 	if l.places.Try() {
 		return true
 	}
-	ctx, stop := context.WithDeadline(context.Background(), since.Add(giveBackAfter))
+	ctx, stop := context.WithDeadline(context.Background(), since.Add(min(giveBackAfter, l.queue.AckWait()/3)))
 	defer stop()
 	return l.places.Take(ctx) == nil
 }

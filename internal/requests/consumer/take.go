@@ -86,6 +86,8 @@ func (c *Consumer[R]) takeForWorkers(ctx context.Context, permit *hold.Permit, l
 	n, most := 1, 0
 	if l.more {
 		n, most = l.queue.Max(), l.ahead.most(ctx)
+	} else { // the place that an empty queue keeps may be the lane's only one
+		l.ahead.drain(ctx, 0)
 	}
 	free, err := l.places.TakeSome(ctx, n)
 	if err != nil {
@@ -108,7 +110,7 @@ func (c *Consumer[R]) takeForWorkers(ctx context.Context, permit *hold.Permit, l
 			free--
 			work <- taken{r, l}
 		} else { // ahead, or asked for before the connection was lost
-			l.ahead.waiting <- waiting{taken{r, l}, time.Now()}
+			l.ahead.add(taken{r, l})
 		}
 	}
 	if l.more {
