@@ -45,6 +45,7 @@ func TestAnOrderNumberIsFoundInAnySpelling(t *testing.T) {
 // A list that does not show all that it counts, or shows what was not asked for, does not
 // prove that an enrollment was not made: it is never made again for it. More such lists are read in internal/mandates.
 func TestNoEnrollmentIsMadeAgainOverAListThatProvesNothing(t *testing.T) {
+	full(t)
 	others := transaction(`"somebody-elses"`, 3)
 	for _, c := range []struct {
 		name string

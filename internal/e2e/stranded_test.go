@@ -15,7 +15,6 @@ import (
 	"errand/internal/oncall/inspect"
 	"errand/internal/programs"
 	"errand/internal/sandbox"
-	"errand/internal/sandbox/devkit/inshort"
 )
 
 // strand has the server forget what a queue has before a sequence, as its faults do.
@@ -58,10 +57,7 @@ var healFor = flag.Duration("heal.for", time.Hour, "virtual time for which serve
 // Servers that forget requests, deliver them again, or make a queue again, with streams that are full at times and programs
 // that end: everything is run, once, and no queue has anything left.
 func TestQueuesHealUnderLoad(t *testing.T) {
-	lasts := *healFor
-	if inshort.Asked(t) {
-		lasts = 20 * time.Minute
-	}
+	full(t)
 	inBubble(t, func(t *testing.T, b *bubble) {
 		draw := rand.New(rand.NewPCG(24, 2))
 		for _, stream := range []string{bus.MandateEvents, bus.MailEvents, bus.DeadLetters} {
@@ -76,7 +72,7 @@ func TestQueuesHealUnderLoad(t *testing.T) {
 		stop := b.running(all()...)
 		rounds, forgotten := 0, 0
 		asked := map[*operation]int{}
-		for end := time.Now().Add(lasts); time.Now().Before(end); rounds++ {
+		for end := time.Now().Add(*healFor); time.Now().Before(end); rounds++ {
 			time.Sleep(time.Minute) // after their start
 			away := draw.IntN(2) == 0
 			if away {
@@ -130,6 +126,6 @@ func TestQueuesHealUnderLoad(t *testing.T) {
 		}
 		left, healed := b.queued(), strings.Count(log.String(), "it is started over")
 		errorIf(t, left != 0 || healed == 0, "%d requests are left in the queues, %d times one was started over", left, healed)
-		t.Logf("%v: %d rounds; %d requests were forgotten, %d times a queue was started over", lasts, rounds, forgotten, healed)
+		t.Logf("%v: %d rounds; %d requests were forgotten, %d times a queue was started over", *healFor, rounds, forgotten, healed)
 	})
 }

@@ -42,6 +42,7 @@ func (b *bubble) calledBack(id, digest string) {
 // An enrollment that nothing was decided of is looked up at growing ages until its link has
 // expired and a day more; what was decided, once more at most.
 func TestAnOpenEnrollmentIsLookedUpUntilItIsDecided(t *testing.T) {
+	full(t)
 	for name, c := range map[string]struct {
 		link     time.Duration // 0 means that no expiry is named
 		decision string

@@ -26,6 +26,7 @@ func (b *bubble) transactions() *programs.TransactionPoller {
 // Each state of each record is one event, under the request that it is of, through restarts and
 // decisions that come days after the enrollment.
 func TestEachStateOfEachTransactionIsOneEvent(t *testing.T) {
+	full(t)
 	inBubble(t, func(t *testing.T, b *bubble) {
 		const n = 60 // three pages
 		for i := range n {
@@ -64,6 +65,7 @@ func TestEachStateOfEachTransactionIsOneEvent(t *testing.T) {
 // A mandate that ends, and one that goes on again, are published once each, by whichever poller runs. A refused request does not own
 // its order number: the next one does.
 func TestAMandateThatEndsIsPublishedUnderTheRequestThatWasNotRefused(t *testing.T) {
+	full(t)
 	inBubble(t, func(t *testing.T, b *bubble) {
 		var refused atomic.Bool
 		b.script = func(x exchange) reply {
@@ -100,6 +102,7 @@ func TestAMandateThatEndsIsPublishedUnderTheRequestThatWasNotRefused(t *testing.
 // After 31 hours without a poller, of which the events of 30 are kept, what was made meanwhile is
 // published once, under no request, as its events are gone; and nothing that was published before.
 func TestAPollerThatWasAwayForLongerThanEventsAreKeptPublishesWhatWasMadeMeanwhile(t *testing.T) {
+	full(t)
 	inBubble(t, func(t *testing.T, b *bubble) {
 		const n = 30
 		b.request(enrollOp, "r", n)
