@@ -32,6 +32,7 @@ type waiting struct {
 
 const (
 	aheadFor      = 10 * time.Millisecond
+	countedFor    = 100 * time.Millisecond // longer: workers that begin at once say nothing of how soon they are free
 	giveBackAfter = time.Second
 )
 
@@ -41,7 +42,7 @@ func newAhead(whole int) *ahead {
 
 // most waits until half of what may wait has begun, and returns how many more may.
 func (a *ahead) most(ctx context.Context) int {
-	if now := time.Now(); now.Sub(a.at) >= aheadFor {
+	if now := time.Now(); now.Sub(a.at) >= countedFor {
 		begun := a.begun.Load()
 		a.allowed = int(min(int64(a.whole), (begun-a.counted)*int64(aheadFor)/int64(now.Sub(a.at))))
 		a.counted, a.at = begun, now
