@@ -96,7 +96,7 @@ func Younger(ctx context.Context, js jetstream.JetStream, q Queue, oldest time.T
 	return time.Time{}, err
 }
 
-// PlanRepairs starts the queues over that have forgotten requests. To deliver what an older history may have had is destructive.
+// PlanRepairs starts the queues over that have forgotten requests. That is destructive where the history is younger: see Younger.
 func PlanRepairs(ctx context.Context, js jetstream.JetStream) (plan []Change, err error) {
 	have, err := inspect(ctx, js, func(installed) []Queue { return nil }, MandateRequests, MailRequests)
 	if err != nil {

@@ -109,10 +109,9 @@ func (r Record) MandateState() messages.State {
 // maxStatus is the maximum length of a status in a subject.
 const maxStatus = 64
 
-// statusToken is a status of a transaction or mandate as it is in subjects: its description in
-// lower case with _ in place of anything but letters and digits of ASCII, or status_<code> where it
-// has none; "" where it has neither. One that would be messages.Erased, which is not a status of a record, is
-// status_erased.
+// statusToken is a status of a transaction or mandate as it is in subjects: its description in lower case with _ in place of anything
+// but letters and digits of ASCII, or status_<code> where it has none; "" where it has neither. One that would be messages.Erased,
+// which is not a status of a record, is status_erased.
 func statusToken(description, code string) messages.State {
 	var b strings.Builder
 	for _, word := range strings.FieldsFunc(strings.ToLower(description), func(r rune) bool { return r >= 0x80 || !wire.IsAlnum(byte(r)) }) {

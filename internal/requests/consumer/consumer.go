@@ -1,8 +1,8 @@
 // Package consumer takes requests from a queue: each is settled by the handler's final event, or comes back later.
 //
 //	permit of the hold ─► free workers ─► a message each ─► lease ─► decode ─► handler over its history ─► ack
-//	                                   └► a few more, for workers that will be free within milliseconds
-//	                                                                                └─ no answer yet ─► nak with delay
+//	                              │                                                 └─ no answer yet ─► nak with delay
+//	                              └► a few more, for workers that will be free within milliseconds
 //
 //	consumer.go  the four operations, workers, and what ends them
 //	ahead.go     what waits for a worker, for a second at most
