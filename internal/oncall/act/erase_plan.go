@@ -45,9 +45,6 @@ type Erasure struct {
 // rowsCome is how long after the end of a message rows of it may come.
 const rowsCome = 6 * 24 * time.Hour
 
-// rowFollows is how long after a suppression its row is stored at the latest; after a crash between them both are stored again.
-const rowFollows = time.Minute
-
 // ErasureOf is what is stored of a request. Errors: ErrNothingDone when nothing is.
 func ErasureOf(ctx context.Context, r inspect.Reader, op messages.Operation, id string, now time.Time) (e Erasure, err error) {
 	e = Erasure{RequestID: id, Operation: op, subjects: map[string][]string{}}
@@ -99,7 +96,7 @@ func ErasureOf(ctx context.Context, r inspect.Reader, op messages.Operation, id 
 		if err := e.message(ctx, r.Conn, last, now); err != nil {
 			return e, err
 		}
-		if err := e.bounces(ctx, r.Conn); err != nil {
+		if err := e.bounces(ctx, r.Conn, began); err != nil {
 			return e, err
 		}
 	}
@@ -179,14 +176,13 @@ func (e *Erasure) message(ctx context.Context, nc *nats.Conn, last bus.Message, 
 }
 
 // bounces finds the addresses that are suppressed since the message bounced from them. Their keys are made with a secret that who
-// erases may not know, so it reads what was stored since the first bounce: log-poller stores a suppression right before its row.
-func (e *Erasure) bounces(ctx context.Context, nc *nats.Conn) error {
-	n, first, err := bus.Count(ctx, nc, bus.MailDeliveries, messages.Delivery.Subject(messages.Bounced, e.RequestID), time.Time{})
-	if err != nil || n == 0 {
-		return err
+// erases may not know, so it reads what was stored since the message began: log-poller stores a suppression before its row, which
+// may follow much later, if log-poller dies between them.
+func (e *Erasure) bounces(ctx context.Context, nc *nats.Conn, began time.Time) error {
+	if e.Awaits == nil && !slices.Contains(e.subjects[bus.MailDeliveries], messages.Delivery.Subject(messages.Bounced, e.RequestID)) {
+		return nil
 	}
-	since := first.Time.Add(-rowFollows)
-	err = bus.Scan{Stream: bus.Suppressions, Filter: ">", Since: since}.Each(ctx, nc, func(m bus.Message) bool {
+	err := bus.Scan{Stream: bus.Suppressions, Filter: ">", Since: began}.Each(ctx, nc, func(m bus.Message) bool {
 		if s, ok := bus.ReadSuppression(m); ok && s.RequestID == e.RequestID {
 			e.subjects[bus.Suppressions] = append(e.subjects[bus.Suppressions], m.Subject)
 		}

@@ -47,8 +47,9 @@ func (p Person) Erase(ctx context.Context, e Erasure, why string) error {
 				return "", err
 			}
 		}
-		for _, stream := range []string{bus.MailDeliveries, bus.MandateCallbacks, bus.MandateEvents, bus.MailEvents,
-			bus.MandateScheduled, bus.MailScheduled, bus.Suppressions} {
+		// By rows of the sending log a later erasure finds out whether to look for suppressions.
+		for _, stream := range []string{bus.Suppressions, bus.MailDeliveries, bus.MandateCallbacks, bus.MandateEvents, bus.MailEvents,
+			bus.MandateScheduled, bus.MailScheduled} {
 			if err := p.purge(ctx, stream, e.subjects[stream]); err != nil {
 				return "", err
 			}

@@ -494,3 +494,33 @@ func TestAnErasureReadsNothingOlderThanItsRequest(t *testing.T) {
 		}
 	}
 }
+
+// A log-poller that dies once it has stored a suppression stores its row when it starts again, or finds the request erased. An
+// erasure that dies leaves what it needs to be done again.
+func TestASuppressionIsErasedWhoeverDied(t *testing.T) {
+	t.Parallel()
+	for _, erasureDies := range []bool{false, true} {
+		p := ann(t)
+		store(t, p, "mail.send.started.letter", `{"recipients":2,"batches":1,"fingerprint":"f"}`)
+		store(t, p, "mail.send.accepted.letter", `{"recipients":2,"accepted":2}`)
+		store(t, p, "suppression.bounced.0000000000000001", `{"request_id":"letter"}`)
+		if erasureDies {
+			store(t, p, "mail.delivery.bounced.letter", `{"entry":{"to":"ann@example.com"}}`)
+			s, err := p.JS.Stream(t.Context(), bus.MailEvents)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := s.CachedInfo().Config
+			c.DenyPurge = true
+			if _, err := p.JS.UpdateStream(t.Context(), c); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := erase(t, p, messages.Send, "letter"); (err != nil) != erasureDies {
+			t.Fatal(err)
+		}
+		if _, is, err := bus.Last(t.Context(), p.Conn, bus.Suppressions, "suppression.>"); err != nil || is {
+			t.Errorf("the erasure dies: %v; it is there: %v, %v", erasureDies, is, err)
+		}
+	}
+}
