@@ -145,3 +145,22 @@ func TestWhatHasBegunIsNotScheduled(t *testing.T) {
 		t.Error("it was scheduled")
 	}
 }
+
+// Nor does what a person ran again before its time and cancelled conflict with what corrected it since.
+func TestWhatWasRedrivenBeforeItsTimeAndCancelledEndedSo(t *testing.T) {
+	h := newHarness(t)
+	body := enrollment(map[string]any{"request_id": "a1", "not_before": time.Now().Add(time.Second).UTC().Format(time.RFC3339Nano)})
+	print := fingerprint(t, body)
+	at := h.log.Put("mandate.enroll.reopened.a1", fmt.Appendf(nil, `{"by":"ann","was":{"state":"failed","reason":"cancelled"},"fingerprint":%q}`,
+		print))
+	if h.settle(t.Context(), h.redriven("a1", at, body)); h.answered() != "+ACK" || h.scheduled() != 1 {
+		t.Fatal("it is not scheduled")
+	}
+	h.log.Put("mandate.enroll.failed.a1", fmt.Appendf(nil, `{"reason":"cancelled","fingerprint":%q}`, print))
+	h.handle(ends(messages.Failed, &messages.FailedBody{Reason: messages.ReasonRefused, Fingerprint: fingerprint(t, request)}))
+	h.deliver(t.Context(), request, 1)
+	h.moves()
+	h.settle(t.Context(), h.next())
+	h.answered()
+	h.eventsAre("a1 reopened", "a1 deferred", "a1 failed", "a1 reopened", "a1 failed")
+}

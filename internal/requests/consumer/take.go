@@ -456,10 +456,7 @@ func (c *Consumer[R]) findClaimed(ctx context.Context, d *delivery[R]) error {
 		said, err := history.ReadFacts(e.Body)
 		meant := said.By != messages.ByCorrection && (d.redriven || said.Reason == messages.ReasonScheduled)
 		if err == nil && e.Sequence == sequence && meant && said.Fingerprint == d.digest {
-			d.ids = append([]string{d.of}, own...)
-			if !d.redriven { // what became of it then, became of these contents
-				d.published = e.At
-			}
+			d.ids, d.published = append([]string{d.of}, own...), e.At // what became of it since, became of these contents
 			return nil
 		}
 	}
