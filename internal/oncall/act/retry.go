@@ -72,13 +72,6 @@ func (r Requests) retriable(ctx context.Context, op messages.Operation, id strin
 	if f, err := history.ReadFacts(last.Body); err == nil && f.Reason == messages.ReasonScheduled {
 		return found, refuse("%s is scheduled, %s: cancel it, and publish it again with another time", id, f.Message)
 	}
-	stopped, err := r.Reader.Stopped(ctx, op, time.Now())
-	if err == nil && stopped != "" {
-		err = refuse("%s would not be begun: %s", id, stopped)
-	}
-	if err != nil {
-		return found, err
-	}
 	waiting, err := r.Queues.Waiting(ctx, op, id)
 	if _, long := errors.AsType[*inspect.SkippedError](err); err != nil && !long {
 		return found, err
@@ -93,13 +86,24 @@ func (r Requests) retriable(ctx context.Context, op messages.Operation, id strin
 	if err != nil {
 		return found, err
 	}
+	stopped, err := r.Reader.Stopped(ctx, bus.QueueOf(op).In(messages.ParseSubject(m.Subject).Lane), time.Now())
+	if err == nil && stopped != "" {
+		err = refuse("%s would not be begun: %s", id, stopped)
+	}
+	if err != nil {
+		return found, err
+	}
 	m.Header.Set(nats.MsgIdHdr, of.Header.Get(nats.MsgIdHdr))
-	if reopened := of.Header.Get(bus.HeaderReopened); reopened != "" {
-		m.Header.Set(bus.HeaderReopened, reopened)
+	again := false
+	for _, name := range []string{bus.HeaderReopened, bus.HeaderScheduled, bus.HeaderMsgID} {
+		if value := of.Header.Get(name); value != "" {
+			m.Header.Set(name, value)
+			again = again || name != bus.HeaderMsgID
+		}
 	}
 	named, _ := messages.Check(op, of.Data) // it could be read when it was deferred
 	switch {
-	case named.RequestID == id, m.Header.Get(bus.HeaderReopened) != "":
+	case named.RequestID == id, again:
 		m.Header.Set(nats.MsgIdHdr, "retry."+string(op)+"."+id+"."+strconv.FormatUint(last.Sequence, 10))
 	case m.Header.Get(nats.MsgIdHdr) != id:
 		return found, refuse("%s was published without an id: only its own message may run it, at its time", id)

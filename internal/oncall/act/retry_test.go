@@ -11,6 +11,7 @@ import (
 	"errand/internal/bus"
 	"errand/internal/history"
 	"errand/internal/oncall/act"
+	"errand/internal/sandbox/devkit/devtest"
 	"errand/pkg/messages"
 )
 
@@ -120,6 +121,37 @@ func TestARetryThatWouldChangeNothingIsRefused(t *testing.T) {
 	if _, err := d.Retry(t.Context(), "", "header", "why"); !errors.Is(err, act.ErrNothingDone) ||
 		!strings.Contains(err.Error(), "held: it answers 503") {
 		t.Errorf("while it is held: %v", err)
+	}
+}
+
+// A message of a request that was scheduled says under which id it runs, and since when.
+func TestARequestWhoseTimeHasComeIsRetriedWhateverNamesIt(t *testing.T) {
+	d := newDeadLetters(t)
+	scheduled := fmt.Sprint(d.put("mail.send.deferred.later", `{"reason":"scheduled"}`))
+	d.deferred(messages.Send, "later", mail, bus.HeaderScheduled, scheduled, bus.HeaderRequestID, "later", bus.HeaderMsgID, "later")
+	if _, err := d.Retry(t.Context(), "", "later", "it is back"); err != nil {
+		t.Fatal(err)
+	}
+	got := d.queued(bus.MailRequests)
+	if len(got) != 2 || got[1].Header.Get(bus.HeaderScheduled) != scheduled || got[1].Header.Get(bus.HeaderMsgID) != "later" {
+		t.Errorf("its queue has %+v", got)
+	}
+}
+
+// Whether a retry would change anything depends on the queue of the request's own lane.
+func TestARetryInALaneThatIsPausedIsRefused(t *testing.T) {
+	d := newDeadLetters(t)
+	if err := devtest.Provision(t.Context(), d.Conn, "bulk"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Pause(t.Context(), bus.SendQueue.In("bulk"), time.Hour, "moved"); err != nil {
+		t.Fatal(err)
+	}
+	contents := withID("m1", mail)
+	d.put("mail.send.requested.lane.bulk", contents)
+	d.put("mail.send.deferred.m1", d.wait(fmt.Sprintf(`"fingerprint":%q`, printOf(t, messages.Send, contents))))
+	if _, err := d.Retry(t.Context(), "", "m1", "why"); !errors.Is(err, act.ErrNothingDone) || !strings.Contains(err.Error(), "moved") {
+		t.Errorf("retried: %v", err)
 	}
 }
 

@@ -62,23 +62,17 @@ func stopped(q Queue, programs []bus.ProgramStatus) string {
 	return ""
 }
 
-// Stopped is why no request of an operation is begun now, "" if some are: NATS does not store, a pause, a hold.
-func (r Reader) Stopped(ctx context.Context, op messages.Operation, now time.Time) (string, error) {
+// Stopped is why no request of a queue is begun now, "" if some are: NATS does not store, a pause, a hold.
+func (r Reader) Stopped(ctx context.Context, of bus.Queue, now time.Time) (string, error) {
 	programs, err := bus.AskStatus(ctx, r.Conn)
 	if err != nil {
 		return "", err
 	}
-	if why := bus.NotStored(programs, op); why != "" {
+	if why := bus.NotStored(programs, of.Operation()); why != "" {
 		return why, nil
 	}
-	queues, err := r.Queues(ctx, now, op)
-	why := ""
-	for _, q := range queues {
-		if why = stopped(q, programs); why == "" {
-			break
-		}
-	}
-	return why, err
+	q, err := r.Queue(ctx, of, now)
+	return stopped(q, programs), err
 }
 
 func reopenedBy(f history.Facts) string {
