@@ -40,9 +40,9 @@ func TestAddressesAreSuppressedAndWrittenToAgain(t *testing.T) {
 	shows("removed by olga: it is there again", "bounced: 550 5.1.1")
 	refused(t, "it is not suppressed", of("olga", "remove", "ann@example.com", "--why", "twice")...)
 	errand(t, "", of("olga", "add", "ann@example.com", "--why", "asked by telephone")...)
-	refused(t, "it was added by olga", of("olga", "add", "ann@example.com", "--why", "twice")...)
-	shows("added by olga: asked by telephone", "bounced: 550 5.1.1")
-	if out := errand(t, "", of("ann", "list", "--limit", "1")...); strings.Count(out, "\n") != 2 || !strings.Contains(out, "asked by") {
+	errand(t, "", of("olga", "add", "ann@example.com", "--why", "the first has expired")...)
+	shows("added by olga: the first has expired", "bounced: 550 5.1.1")
+	if out := errand(t, "", of("ann", "list", "--limit", "1")...); strings.Count(out, "\n") != 2 || !strings.Contains(out, "has expired") {
 		t.Errorf("the last one is\n%s", out)
 	}
 	if out := errand(t, "", as(n, "ann", "audit", "--verb", "unsuppress")...); !strings.Contains(out, key) || strings.Contains(out, "ann@") {

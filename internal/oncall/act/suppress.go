@@ -15,7 +15,8 @@ import (
 var ErrNoKeys = errors.New("this NATS user may not read the secret of recipients' keys, and no RECIPIENT_KEY is given")
 
 // Suppress has nothing sent to an address, for as long as after a bounce, or has it written to again. Audit and stream have a
-// key of the address, the first of those that it can have. Errors: as for Do; ErrNoKeys; ErrNothingDone if it is so already.
+// key of the address, the first of those that it can have. One that was added before may have expired, and is suppressed from now on.
+// Errors: as for Do; ErrNoKeys; ErrNothingDone if there is nothing to remove.
 func (p Person) Suppress(ctx context.Context, keys []messages.Key, removed bool, why string) error {
 	if len(keys) == 0 {
 		return ErrNoKeys
@@ -32,11 +33,8 @@ func (p Person) Suppress(ctx context.Context, keys []messages.Key, removed bool,
 		act.Plan = "it is suppressed: " + is.Says()
 	}
 	_, err = p.Do(ctx, act, func(ctx context.Context) (string, error) {
-		switch {
-		case removed && (is == nil || is.Removed):
+		if removed && (is == nil || is.Removed) {
 			return "", fmt.Errorf("%w: it is not suppressed", ErrNothingDone)
-		case !removed && is != nil && is.By != "" && !is.Removed:
-			return "", fmt.Errorf("%w: it was %s", ErrNothingDone, is.Says())
 		}
 		return "stored", p.Publisher.Suppress(ctx, []bus.Suppression{{Key: keys[0], At: messages.Time{Time: time.Now()},
 			By: wire.Cut(p.Name), Why: wire.Cut(why), Removed: removed}})
