@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"errand/internal/history"
+	"errand/internal/history/historytest"
 	"errand/internal/requests/admission"
 	"errand/internal/requests/attempt"
 	"errand/pkg/messages"
@@ -134,5 +136,34 @@ func TestAProgramThatEndsReadsNoMoreOfAList(t *testing.T) {
 	_, err := m.makePlan(t.Context(), false)
 	if ev, err := m.unprepared(t.Context(), err); !errors.Is(err, errStopping) {
 		t.Errorf("got %v, %v", ev.State, err)
+	}
+}
+
+// A missing list ends a request that was only scheduled, as any other that was not begun. One that was begun waits: the list may come back.
+func TestAMissingListEndsWhatWasNotBegun(t *testing.T) {
+	for name, c := range map[string]struct {
+		state messages.State
+		body  messages.Body
+		ends  bool
+	}{
+		"scheduled": {messages.Deferred, &messages.DeferredBody{Reason: messages.ReasonScheduled}, true},
+		"begun":     {messages.Started, &messages.SendStarted{Recipients: 1, Batches: 1, BatchSize: 2}, false},
+	} {
+		log, taken := &historytest.Log{}, &upstream{to: map[string]int{}}
+		h, r := handler(t, taken), request(t, log, many(1))
+		h.Open = func(context.Context, messages.ObjectRef) (io.ReadCloser, int64, error) { return nil, 0, fs.ErrNotExist }
+		r.Body.To, r.Body.ToObject = nil, &messages.ObjectRef{Bucket: "lists", Name: "news"}
+		if err := r.History.Store(t.Context(), c.state, c.body); err != nil {
+			t.Fatal(err)
+		}
+		var err error
+		if r.Prior, err = r.History.Read(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		ev, err := h.Handle(t.Context(), r)
+		_, waits := errors.AsType[*history.RetryLaterError](err)
+		if waits == c.ends || c.ends && (err != nil || ev.State != messages.Failed) || len(taken.to) > 0 {
+			t.Errorf("%s: %s, %v, and %d were sent the mail", name, ev.State, err, len(taken.to))
+		}
 	}
 }

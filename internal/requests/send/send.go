@@ -150,8 +150,9 @@ func (m *message) unprepared(ctx context.Context, err error) (messages.Event, er
 		return messages.Event{}, unread
 	}
 	why := messages.FailedBody{Reason: messages.ReasonInvalidRequest, Message: err.Error(), Fingerprint: h.Fingerprint}
+	begun := p.State == messages.Started || p.State == messages.Deferred && p.Reason != messages.ReasonScheduled
 	switch {
-	case isInvalid && !over && (p.State == messages.Started || p.State == messages.Deferred || !effect.None()):
+	case isInvalid && !over && (begun || !effect.None()):
 		return messages.Event{}, &history.RetryLaterError{At: m.notBefore(), Cause: err}
 	case isInvalid:
 		why.Fields = map[string][]string{invalid.field: {invalid.rule}}
