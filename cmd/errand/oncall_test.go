@@ -14,7 +14,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/bus"
+	"errand/internal/history"
 	"errand/internal/sandbox/devkit"
+	"errand/internal/wire/mailbox"
 	"errand/pkg/messages"
 )
 
@@ -33,7 +35,7 @@ func as(n *devkit.NATS, user, command string, args ...string) []string {
 }
 
 // secretOf is the secret of recipients' keys, as a program reads it.
-func secretOf(t *testing.T, js jetstream.JetStream) *messages.RecipientSecret {
+func secretOf(t *testing.T, js jetstream.JetStream) *mailbox.Secret {
 	t.Helper()
 	secret, err := bus.RecipientSecret(t.Context(), js.Conn())
 	if err != nil {
@@ -83,7 +85,7 @@ func TestWhoIsOnCallHasAnAnswerToEveryQuestion(t *testing.T) {
 		t.Fatal(err)
 	}
 	started, err := json.Marshal(messages.SendStarted{Common: messages.Common{RequestID: "invoice-1"}, Batches: 1, BatchSize: 1000,
-		Secret: secretOf(t, mails).KeysOf("", []string{"ann@example.com"})})
+		Secret: history.KeysOf(secretOf(t, mails), "", []string{"ann@example.com"})})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -277,7 +279,7 @@ func TestSomebodyIsErased(t *testing.T) {
 	answer(t, mandates, "mandate.transactions.page.list-1", `{"request_id":"list-1","records":[{"payer_email":"ann@example.com"}]}`)
 	answer(t, mandates, "mandate.transactions.listed.list-1", `{"request_id":"list-1"}`)
 	started, err := json.Marshal(messages.SendStarted{Common: messages.Common{RequestID: "invoice-1"}, Batches: 1, BatchSize: 1000,
-		Secret: secretOf(t, mails).KeysOf("", []string{"ann@example.com"})})
+		Secret: history.KeysOf(secretOf(t, mails), "", []string{"ann@example.com"})})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"errand/internal/bus"
 	"errand/internal/oncall/act"
 	"errand/internal/programs"
+	"errand/internal/wire/mailbox"
 	"errand/pkg/messages"
 )
 
@@ -79,7 +80,7 @@ func listSuppressions(all []bus.Message, now time.Time) listing {
 	for _, m := range slices.Backward(all) {
 		if s, ok := bus.ReadSuppression(m); ok {
 			what := struct {
-				Key messages.Key `json:"key"`
+				Key mailbox.Key `json:"key"`
 				bus.Suppression
 			}{s.Key, s}
 			l.add(strconv.FormatUint(m.Sequence, 10), what,

@@ -14,7 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/retry"
-	"errand/pkg/messages"
+	"errand/internal/wire/mailbox"
 )
 
 // recipientsSubject holds the secret of recipients' keys, in the form of a RECIPIENT_KEY. It is stored once and never replaced.
@@ -30,7 +30,7 @@ const (
 var ErrNoSecret = errors.New("NATS has no secret of recipients' keys (stream KEYS): run `errand provision --missing` first")
 
 // RecipientSecret reads the secret of recipients' keys. Errors: ErrNoSecret, or that no answer came in time.
-func RecipientSecret(ctx context.Context, nc *nats.Conn) (s *messages.RecipientSecret, err error) {
+func RecipientSecret(ctx context.Context, nc *nats.Conn) (s *mailbox.Secret, err error) {
 	err = persist(ctx, nc, retry.Election, func(ctx context.Context) error {
 		s, err = recipientSecret(ctx, nc)
 		return err
@@ -38,7 +38,7 @@ func RecipientSecret(ctx context.Context, nc *nats.Conn) (s *messages.RecipientS
 	return s, Explain(nc, err)
 }
 
-func recipientSecret(ctx context.Context, nc *nats.Conn) (*messages.RecipientSecret, error) {
+func recipientSecret(ctx context.Context, nc *nats.Conn) (*mailbox.Secret, error) {
 	got, err := fromLeader(ctx, nc, Keys, lastOf(recipientsSubject)) // a replica that lags behind does not have it
 	switch {
 	case codeOf(err) == jetstream.JSErrCodeStreamNotFound, err == nil && got == nil:
@@ -46,21 +46,21 @@ func recipientSecret(ctx context.Context, nc *nats.Conn) (*messages.RecipientSec
 	case err != nil:
 		return nil, err
 	}
-	return messages.NewRecipientSecret(string(got.Data)), nil
+	return mailbox.NewSecret(string(got.Data)), nil
 }
 
 // Secrets are the secrets that recipients' keys may be made with, for people's questions: RECIPIENT_KEY's, and the one in KEYS, which
 // is read when a key of it is met. A nil *Secrets knows no secret.
 type Secrets struct {
 	Conn  *nats.Conn
-	Given []*messages.RecipientSecret
+	Given []*mailbox.Secret
 
 	mu   sync.Mutex
-	kept *messages.RecipientSecret
+	kept *mailbox.Secret
 }
 
 // Of returns the secret of an id; nil if this user does not know it.
-func (s *Secrets) Of(ctx context.Context, id string) *messages.RecipientSecret {
+func (s *Secrets) Of(ctx context.Context, id string) *mailbox.Secret {
 	if s == nil {
 		return nil
 	}
@@ -76,7 +76,7 @@ func (s *Secrets) Of(ctx context.Context, id string) *messages.RecipientSecret {
 }
 
 // inKeys is the secret in KEYS, nil if this user may not read it: it is told what was not searched.
-func (s *Secrets) inKeys(ctx context.Context) *messages.RecipientSecret {
+func (s *Secrets) inKeys(ctx context.Context) *mailbox.Secret {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.kept == nil && s.Conn != nil {
@@ -86,7 +86,7 @@ func (s *Secrets) inKeys(ctx context.Context) *messages.RecipientSecret {
 }
 
 // KeysOf are the keys that an address can have, as far as this user knows the secrets; none if it knows none.
-func (s *Secrets) KeysOf(ctx context.Context, address string) (keys []messages.Key) {
+func (s *Secrets) KeysOf(ctx context.Context, address string) (keys []mailbox.Key) {
 	if s == nil {
 		return nil
 	}
@@ -106,7 +106,7 @@ func LostSecrets(deliveries jetstream.StreamConfig) []string {
 // planSecret plans the secret of recipients' keys, and the notes of it where keys are stored. A secret that was noted and is gone is not
 // replaced silently.
 func planSecret(ctx context.Context, js jetstream.JetStream, have installed) (plan []Change, err error) {
-	var secret *messages.RecipientSecret
+	var secret *mailbox.Secret
 	if have.streams[Keys] != nil {
 		err = persist(ctx, js.Conn(), retry.Election, func(ctx context.Context) error {
 			secret, err = recipientSecret(ctx, js.Conn())

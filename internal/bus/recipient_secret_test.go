@@ -13,7 +13,7 @@ import (
 
 	"errand/internal/bus"
 	"errand/internal/sandbox/devkit/devtest"
-	"errand/pkg/messages"
+	"errand/internal/wire/mailbox"
 )
 
 // Several who provision at once make one secret, which nobody can replace, remove or overwrite.
@@ -53,7 +53,7 @@ func TestTheSecretOfRecipientsKeysIsMadeOnce(t *testing.T) {
 	if random, err := hex.DecodeString(string(m.Data)); err != nil || len(random) != 32 || m.Sequence != 1 {
 		t.Errorf("the secret has %d bytes, %v, sequence %d", len(random), err, m.Sequence)
 	}
-	id := messages.NewRecipientSecret(string(m.Data)).ID()
+	id := mailbox.NewSecret(string(m.Data)).ID()
 	for _, stream := range []string{bus.MailEvents, bus.MailDeliveries} {
 		if note := metadata(t, js, stream)["errand.recipient-keys"]; note != id {
 			t.Errorf("%s notes %q, want %q", stream, note, id)
@@ -128,11 +128,11 @@ func TestASecretIsReadWhenItIsNeeded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	given := messages.NewRecipientSecret("given")
-	none, ended := (*bus.Secrets)(nil), &bus.Secrets{Conn: nc, Given: []*messages.RecipientSecret{given}}
+	given := mailbox.NewSecret("given")
+	none, ended := (*bus.Secrets)(nil), &bus.Secrets{Conn: nc, Given: []*mailbox.Secret{given}}
 	over, stop := context.WithCancel(t.Context())
 	stop()
-	for name, got := range map[string]*messages.RecipientSecret{"none": none.Of(t.Context(), kept.ID()), "unread": ended.Of(over, kept.ID()),
+	for name, got := range map[string]*mailbox.Secret{"none": none.Of(t.Context(), kept.ID()), "unread": ended.Of(over, kept.ID()),
 		"unknown": ended.Of(t.Context(), "other")} {
 		if got != nil {
 			t.Errorf("%s: %v", name, got)

@@ -17,6 +17,7 @@ import (
 
 	"errand/internal/retry"
 	"errand/internal/wire"
+	"errand/internal/wire/mailbox"
 	"errand/pkg/messages"
 )
 
@@ -30,7 +31,7 @@ import (
 
 // Suppression is what is stored about an address.
 type Suppression struct {
-	Key messages.Key `json:"-"`
+	Key mailbox.Key `json:"-"`
 	// At is when the mail bounced, or when a person decided.
 	At        messages.Time `json:"at"`
 	RequestID string        `json:"request_id,omitempty"` // of the mail that bounced
@@ -48,7 +49,7 @@ const (
 func suppressionSubject(kind, key string) string { return "suppression." + kind + "." + key }
 
 // SuppressionFilter matches what is stored about an address.
-func SuppressionFilter(k messages.Key) string {
+func SuppressionFilter(k mailbox.Key) string {
 	return suppressionSubject("*", k.String())
 }
 
@@ -118,13 +119,13 @@ type Suppressed struct {
 
 	mu     sync.RWMutex // guards what follows
 	most   []word       // by key: a map takes three times the memory
-	recent map[messages.Key]state
+	recent map[mailbox.Key]state
 	read   time.Time // when all was read last
 }
 
 // word is the last one on an address.
 type word struct {
-	key messages.Key
+	key mailbox.Key
 	state
 }
 
@@ -172,7 +173,7 @@ func (s state) why() string {
 }
 
 // Find reports whether an address is not to be written to, by its keys, and since when and why.
-func (s *Suppressed) Find(keys ...messages.Key) (at time.Time, why string, found bool) {
+func (s *Suppressed) Find(keys ...mailbox.Key) (at time.Time, why string, found bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	var last state
@@ -239,7 +240,7 @@ func (s *Suppressed) readTo(ctx context.Context, end uint64) error {
 func (s *Suppressed) take(page []Message) {
 	s.mu.Lock()
 	if s.recent == nil && len(page) > 0 {
-		s.recent, s.most = map[messages.Key]state{}, make([]word, 0, len(page)+int(min(page[0].Pending, maxRoom)))
+		s.recent, s.most = map[mailbox.Key]state{}, make([]word, 0, len(page)+int(min(page[0].Pending, maxRoom)))
 	}
 	for _, m := range page {
 		if said, ok := ReadSuppression(m); ok && !s.expired(said.state()) {
@@ -271,7 +272,7 @@ func (s *Suppressed) merge() {
 	s.most = slices.CompactFunc(s.most, func(a, b word) bool { return a.key == b.key }) // the later one stays
 }
 
-func (w word) compare(k messages.Key) int { return cmp.Compare(w.key, k) }
+func (w word) compare(k mailbox.Key) int { return cmp.Compare(w.key, k) }
 
 func (s *Suppressed) expired(last state) bool { return time.Since(last.at()) > s.For }
 
@@ -312,7 +313,7 @@ func (s Suppression) Says() string {
 }
 
 // SuppressionOf returns the last word on an address by its keys, as any replica has it; nil if there is none. Errors: ErrNoStream.
-func SuppressionOf(ctx context.Context, nc *nats.Conn, keys ...messages.Key) (last *Suppression, err error) {
+func SuppressionOf(ctx context.Context, nc *nats.Conn, keys ...mailbox.Key) (last *Suppression, err error) {
 	for _, k := range keys {
 		for _, kind := range []string{bounced, decided} {
 			m, there, err := Last(ctx, nc, Suppressions, suppressionSubject(kind, k.String()))

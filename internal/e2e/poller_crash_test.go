@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"errand/internal/history"
 	"errand/pkg/messages"
 )
 
@@ -151,7 +152,7 @@ func (p *past) message(id string, state messages.State, seen int) {
 	began.At = messages.Time{Time: p.at.Add(-time.Second)}
 	for _, e := range []messages.Event{
 		{Operation: messages.Send, State: messages.Started, ID: id, Body: &messages.SendStarted{Common: began, Deadline: until,
-			Fingerprint: "f", Recipients: 2, Batches: 1, BatchSize: 1000, Secret: secretOf(p.t, p.js).KeysOf("", to)}},
+			Fingerprint: "f", Recipients: 2, Batches: 1, BatchSize: 1000, Secret: history.KeysOf(secretOf(p.t, p.js), "", to)}},
 		end,
 	} {
 		data, err := e.Encode()

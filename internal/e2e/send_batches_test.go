@@ -10,6 +10,7 @@ import (
 
 	"errand/internal/bus"
 	"errand/internal/sandbox"
+	"errand/internal/wire/mailbox"
 	"errand/pkg/messages"
 )
 
@@ -150,7 +151,7 @@ func between(t *testing.T, text, before, after string) string {
 	return text
 }
 
-func secretOf(t *testing.T, js jetstream.JetStream) *messages.RecipientSecret {
+func secretOf(t *testing.T, js jetstream.JetStream) *mailbox.Secret {
 	secret, err := bus.RecipientSecret(t.Context(), js.Conn())
 	must(t, err)
 	return secret

@@ -10,6 +10,7 @@ import (
 
 	"errand/internal/bus"
 	"errand/internal/sandbox/devkit/devtest"
+	"errand/internal/wire/mailbox"
 	"errand/pkg/messages"
 )
 
@@ -34,7 +35,7 @@ func TestAProgramIsNotReadyUntilItKnowsWhomMailBouncesFrom(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	old, now := messages.NewRecipientSecret("old"), messages.NewRecipientSecret("new")
+	old, now := mailbox.NewSecret("old"), mailbox.NewSecret("new")
 	bounced := bus.Suppression{Key: old.KeyOf("ann@example.com"), At: messages.Time{Time: time.Now()}}
 	if err := p.Suppress(t.Context(), []bus.Suppression{bounced}); err != nil {
 		t.Fatal(err)
@@ -70,7 +71,7 @@ func TestAProgramIsNotReadyUntilItKnowsWhomMailBouncesFrom(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := <-known
-	if _, _, found := keyed(s, []*messages.RecipientSecret{now, old})("Ann@example.com"); !found {
+	if _, _, found := keyed(s, []*mailbox.Secret{now, old})("Ann@example.com"); !found {
 		t.Error("what it has read does not count")
 	}
 }

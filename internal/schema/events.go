@@ -53,8 +53,6 @@ func typeSchema(of reflect.Type, subject, path string, w descriptions) (object, 
 		return object{{"type", "object"}}, nil
 	case reflect.TypeFor[json.Number]():
 		return object{{"type", "number"}}, nil
-	case reflect.TypeFor[messages.Key]():
-		return text(0, "[0-9a-f]{16}"), nil
 	case reflect.TypeFor[[]byte]():
 		return object{{"type", "string"}, {"contentEncoding", "base64"}}, nil
 	case reflect.TypeFor[[]json.RawMessage]():

@@ -7,8 +7,12 @@ import (
 	"time"
 
 	"errand/internal/wire"
+	"errand/internal/wire/mailbox"
 	"errand/pkg/messages"
 )
+
+// secret is no installation's.
+var secret = mailbox.NewSecret(strings.Repeat("s", 64))
 
 // events are all that are published, in the order in which a request meets them, each with a body such as it has.
 var events = slices.Concat(
@@ -57,7 +61,7 @@ var events = slices.Concat(
 	}),
 	of(messages.Batch, batch, []stated{
 		{messages.Started, 2, &messages.BatchBody{Batch: 2, First: 1000, Count: 1000, Deadline: new(at(35)),
-			Secret: messages.NewRecipientSecret(strings.Repeat("s", 64)).KeysOf("shop@example.com", []string{"ann@example.com"})}},
+			Secret: &messages.SecretKeys{ID: secret.ID(), Keys: secret.KeysOf("shop@example.com", []string{"ann@example.com"})}}},
 		{messages.Accepted, 2, &messages.BatchBody{Batch: 2, First: 1000, Count: 1000, Accepted: new(1000)}},
 		{messages.Refused, 2, &messages.BatchBody{Batch: 2, First: 1000, Count: 1000, Reason: messages.ReasonRefused, HTTPStatus: 422,
 			Message: "Refused."}},

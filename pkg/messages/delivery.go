@@ -11,41 +11,8 @@ import (
 // SecretKeys are the keys of a call's sender and recipients, on the started event that announces it: they find the call's rows in the
 // sending log. They hold no address.
 type SecretKeys struct {
-	ID   string `json:"id"`   // of the RecipientSecret that made them
-	Keys []byte `json:"keys"` // AppendKey of the sender's, 0 if none is named, and of each recipient, in order
-}
-
-// KeysOf are the keys of a sender, "" if none is named, and recipients.
-func (s *RecipientSecret) KeysOf(from string, to []string) *SecretKeys {
-	keys := AppendKey(make([]byte, 0, keySize*(1+len(to))), s.KeyOf(from))
-	w := s.works.Get().(*keying)
-	defer s.works.Put(w)
-	for _, address := range to {
-		keys = AppendKey(keys, w.key(address))
-	}
-	return &SecretKeys{ID: s.ID(), Keys: keys}
-}
-
-// Parties returns the keys of the sender, 0 if none is named, and of the recipients.
-func (k *SecretKeys) Parties() (from Key, to []Key) {
-	if k == nil {
-		return 0, nil
-	}
-	if keys := Keys(k.Keys); len(keys) > 0 {
-		return keys[0], keys[1:]
-	}
-	return 0, nil
-}
-
-// SecretKeysIn returns the keys on an event; nil if it has none.
-func SecretKeysIn(s Subject, body []byte) *SecretKeys {
-	var e struct {
-		Secret *SecretKeys `json:"secret"`
-	}
-	if s.State != Started || s.Operation != Send && s.Operation != Batch || DecodeEvent(body, &e) != nil {
-		return nil
-	}
-	return e.Secret
+	ID   string `json:"id"`   // of the secret that made them
+	Keys []byte `json:"keys"` // eight bytes each: of the sender, 0 if none is named, and of each recipient, in order
 }
 
 // The values of by: where evidence comes from.

@@ -197,8 +197,6 @@ func jsonType(of reflect.Type) string {
 		return "object"
 	case reflect.TypeFor[json.Number]():
 		return "number"
-	case reflect.TypeFor[Key]():
-		return "string"
 	case reflect.TypeFor[[]byte]():
 		return "base64"
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"errand/internal/wire"
+	"errand/internal/wire/mailbox"
 )
 
 // Name is one whole value by which a message can be found: an order number, or something that identifies a person.
@@ -66,23 +67,11 @@ func (w Word) In(op Operation, body []byte) (as NamedAs) {
 // textKey is the same for every spelling of an address or of another text.
 func textKey(text string) string {
 	if strings.IndexByte(text, '@') >= 0 {
-		if key, ok := addressKey(text); ok {
+		if key, ok := mailbox.Fold(text); ok {
 			return key
 		}
 	}
 	return strings.ToLower(strings.Join(strings.Fields(text), " "))
-}
-
-// addressKey is the same for every spelling of a mailbox; false for a text that is not one.
-func addressKey(mailbox string) (string, bool) {
-	if len(mailbox) > maxMailbox {
-		return "", false
-	}
-	address, err := ParseRecipient(bare(mailbox))
-	if err != nil {
-		return "", false
-	}
-	return string(AppendRecipient(nil, fold(address))), true
 }
 
 // EachName calls yield with every name in a message until it returns false: in a request, a dead letter, an event,
@@ -186,7 +175,7 @@ func (n *namer) list(as NamedAs, raw []byte, text string) {
 	}
 	var keys []string
 	for one := range addresses(raw) {
-		key, ok := addressKey(one)
+		key, ok := mailbox.Fold(one)
 		if !ok {
 			return
 		}

@@ -9,6 +9,7 @@ import (
 	"iter"
 
 	"errand/internal/wire"
+	"errand/internal/wire/mailbox"
 )
 
 // Recipients is a list for a SendRequest's To, nil when it is empty.
@@ -19,6 +20,15 @@ func Recipients(addresses ...string) json.RawMessage {
 	text, _ := wire.Marshal(addresses) // strings always encode
 	return text
 }
+
+// ParseRecipient returns the bare address of one recipient; a display name or a
+// comment around it is dropped. Addresses outside ASCII are taken, RFC 6531,
+// but no character that nobody sees: an address with one looks like another.
+// In a display name characters of Unicode's category Cf are refused as well, such
+// as U+200B and what turns the direction of writing; other spaces and
+// variation selectors are not, since names and emoji have them.
+// The error is the reason in a few words, without the address.
+func ParseRecipient(text string) (address string, err error) { return mailbox.Parse(text) }
 
 // Addresses returns the texts of a decoded request's To, one recipient each:
 // the elements of the array, or the parts of the string between its commas. An
@@ -44,7 +54,7 @@ func addresses(raw []byte) iter.Seq[string] {
 		for c := enter(raw, 0); ; {
 			if raw[c.at] == '"' {
 				s := span{c.at + 1, c.at + 1}
-				for inKey[raw[s.to]] != 0 {
+				for mailbox.InAddress[raw[s.to]] != 0 {
 					s.to++
 				}
 				if s.from < s.to && raw[s.to] == '"' { // nothing to look at closer
@@ -125,8 +135,8 @@ func (t *texts) partEnd(s span) int {
 	if bytes.IndexByte(text[:comma], '"') < 0 && bytes.IndexByte(text[:comma], '(') < 0 {
 		return plain
 	}
-	end := s.from + visibleComma(text[:min(len(text), maxMailbox)])
-	if end == s.from+maxMailbox && end < s.to {
+	end := s.from + visibleComma(text[:min(len(text), mailbox.Longest)])
+	if end == s.from+mailbox.Longest && end < s.to {
 		return plain
 	}
 	if _, err := ParseRecipient(t.text(t.trim(span{s.from, end}))); err != nil {

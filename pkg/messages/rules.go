@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"errand/internal/wire"
+	"errand/internal/wire/mailbox"
 )
 
 // value is one value of a request and the name its faults are reported under.
@@ -241,7 +242,7 @@ func (v value) mailbox() string {
 
 // visible notes the one reason to refuse an address that looks good.
 func (v value) visible(err error) bool {
-	return v.must(!errors.Is(err, errAddressInvisible), errAddressInvisible.Error())
+	return v.must(!errors.Is(err, mailbox.ErrInvisible), mailbox.ErrInvisible.Error())
 }
 
 // number is a JSON number as it was written, or the text of a string.

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"errand/internal/wire"
+	"errand/internal/wire/mailbox"
 )
 
 // Unsent is a recipient of a request who got no mail, or of whom nobody knows it.
@@ -27,7 +28,7 @@ func (b *SendOutcome) Unsent(list iter.Seq[string]) (unsent []Unsent, err error)
 	leftOut, suppressed := map[string]string{}, map[string]string{}
 	for _, i := range b.Invalid {
 		if i.Reason == ReasonOfSuppressed {
-			suppressed[string(AppendRecipient(nil, i.Address))] = i.Reason + ": " + i.Why
+			suppressed[string(mailbox.Append(nil, i.Address))] = i.Reason + ": " + i.Why
 		} else {
 			leftOut[i.Address] = i.Reason // maybe a valid one, by the rules of today
 		}
@@ -36,7 +37,7 @@ func (b *SendOutcome) Unsent(list iter.Seq[string]) (unsent []Unsent, err error)
 	for text := range list {
 		at++
 		address, err := ParseRecipient(text)
-		key := string(AppendRecipient(nil, address))
+		key := string(mailbox.Append(nil, address))
 		why, out := leftOut[wire.Cut(text)]
 		if err != nil || out {
 			invalid++

@@ -26,6 +26,7 @@ import (
 
 	"errand/internal/lists"
 	"errand/internal/lists/sweep"
+	"errand/internal/wire/mailbox"
 	"errand/pkg/clients/mail"
 	"errand/pkg/messages"
 )
@@ -41,10 +42,10 @@ type Store interface {
 type Config struct {
 	Store
 	Read        func(ctx context.Context, page, limit int) (mail.LogPage, error)
-	Recipients  int                         // maximum number of recipients to keep; 0 means no limit
-	ReportAfter time.Duration               // when the summary of a request is final in any case
-	Secrets     []*messages.RecipientSecret // that the mail consumer may have made the keys of addresses with, at most maxSecrets
-	LostSecrets []string                    // ids of secrets whose keys match nothing
+	Recipients  int               // maximum number of recipients to keep; 0 means no limit
+	ReportAfter time.Duration     // when the summary of a request is final in any case
+	Secrets     []*mailbox.Secret // that the mail consumer may have made the keys of addresses with, at most maxSecrets
+	LostSecrets []string          // ids of secrets whose keys match nothing
 
 	// Suppress, if set, stores of which addresses mail bounced for good. It is called before the events that say so are stored: if the
 	// poller dies between the two, the rows are published again, and their suppressions say the same again.
@@ -60,7 +61,7 @@ const maxSecrets = 3
 
 // Bounce is a mail that was refused for good, and is certainly of a request.
 type Bounce struct {
-	To        messages.Key // of the first of the secrets
+	To        mailbox.Key // of the first of the secrets
 	At        time.Time
 	RequestID string
 	SMTP      messages.SMTP

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"errand/internal/history"
 	"errand/pkg/messages"
 )
 
@@ -150,7 +151,7 @@ func (r *sending) call(b *sendingBatch) (done bool) {
 	b.until = c.until
 	var keys *messages.SecretKeys
 	if !b.recorded {
-		keys, b.recorded = oldSecret.KeysOf(r.from, b.to), true
+		keys, b.recorded = history.KeysOf(oldSecret, r.from, b.to), true
 	}
 	if len(r.batches) == 1 {
 		r.started(begin, keys)

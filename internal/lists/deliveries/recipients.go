@@ -8,12 +8,13 @@ import (
 
 	"errand/internal/lists"
 	"errand/internal/lists/sweep"
+	"errand/internal/wire/mailbox"
 	"errand/pkg/messages"
 )
 
 // recipient is one address of one batch, and what became of it.
 type recipient struct {
-	address messages.Key
+	address mailbox.Key
 	batch   uint32
 	next    uint32 // one with the same address, plus one; 0 if there is none
 	state

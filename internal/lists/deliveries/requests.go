@@ -9,6 +9,7 @@ import (
 
 	"errand/internal/history"
 	"errand/internal/wire"
+	"errand/internal/wire/mailbox"
 	"errand/pkg/messages"
 )
 
@@ -90,7 +91,7 @@ func (l *Log) take(record history.Entry) {
 
 // check looks at the secret of a call's keys, if it has any.
 func (l *Log) check(request string, of *messages.SecretKeys) error {
-	isKnown := func(known *messages.RecipientSecret) bool { return known.ID() == of.ID }
+	isKnown := func(known *mailbox.Secret) bool { return known.ID() == of.ID }
 	if of == nil || slices.Contains(l.LostSecrets, of.ID) || slices.ContainsFunc(l.Secrets, isKnown) {
 		return nil
 	}
@@ -100,9 +101,10 @@ func (l *Log) check(request string, of *messages.SecretKeys) error {
 
 // called records a call that was announced.
 func (l *Log) called(id string, number int, f fact) {
-	from, to := f.Secret.Parties()
-	c := call{request: id, batch: number, first: f.First, from: from, begin: f.At.Time, end: f.Deadline.Time}
+	c := call{request: id, batch: number, first: f.First, begin: f.At.Time, end: f.Deadline.Time}
+	var to []mailbox.Key
 	if f.Secret != nil {
+		c.from, to = mailbox.Parties(f.Secret.Keys)
 		c.secret = uint32(maphash.String(seed, f.Secret.ID))
 	}
 	l.calls.add(c, to)

@@ -12,6 +12,7 @@ import (
 	"errand/internal/history"
 	"errand/internal/lists"
 	"errand/internal/lists/sweep"
+	"errand/internal/wire/mailbox"
 	"errand/pkg/clients/mail"
 	"errand/pkg/messages"
 )
@@ -155,10 +156,10 @@ type scenario struct {
 	interval time.Duration
 	began    time.Time
 	log      *Log
-	secret   *messages.RecipientSecret // of the mail consumer's keys
-	only     map[string]int            // recipients of the requests of one batch
-	known    map[sweep.ID]bool         // what the poller has published or learned; nil: it must learn
-	kept     time.Time                 // since when all events are kept; zero: all are
+	secret   *mailbox.Secret   // of the mail consumer's keys
+	only     map[string]int    // recipients of the requests of one batch
+	known    map[sweep.ID]bool // what the poller has published or learned; nil: it must learn
+	kept     time.Time         // since when all events are kept; zero: all are
 }
 
 func inScenario(t *testing.T, f func(s *scenario)) {
@@ -166,7 +167,7 @@ func inScenario(t *testing.T, f func(s *scenario)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &scenario{T: t, consumer: &mailConsumer{}, only: map[string]int{}, interval: 5 * time.Second, began: time.Now()}
 		s.config, s.secret = Config{Published: func(messages.State, messages.Confidence) {}, ReportAfter: 72 * time.Hour,
-			Secrets: []*messages.RecipientSecret{oldSecret}}, oldSecret
+			Secrets: []*mailbox.Secret{oldSecret}}, oldSecret
 		time.Sleep(time.Hour) // the poller watches before anything is sent
 		s.restart()
 		f(s)
@@ -224,7 +225,9 @@ func (s *scenario) run(d time.Duration) {
 func now() messages.Time { return messages.Time{Time: time.Now()} }
 
 // keysOf returns the keys of a call's parties.
-func keysOf(from string, to ...string) *messages.SecretKeys { return oldSecret.KeysOf(from, to) }
+func keysOf(from string, to ...string) *messages.SecretKeys {
+	return history.KeysOf(oldSecret, from, to)
+}
 
 // calls begins a call for a batch; it takes a second.
 func (s *scenario) calls(id string, number, first int, to ...string) {
@@ -234,7 +237,7 @@ func (s *scenario) calls(id string, number, first int, to ...string) {
 
 func (s *scenario) callsFrom(from, id string, number, first int, to ...string) {
 	s.Helper()
-	deadline, keys := messages.Time{Time: time.Now().Add(35 * time.Second)}, s.secret.KeysOf(from, to)
+	deadline, keys := messages.Time{Time: time.Now().Add(35 * time.Second)}, history.KeysOf(s.secret, from, to)
 	if recipients, only := s.only[id]; only {
 		s.consumer.put(messages.Send, messages.Started, id, &messages.SendStarted{Common: messages.Common{RequestID: id, At: now()},
 			Fingerprint: "fingerprint of " + id, Recipients: recipients, Batches: 1, Deadline: deadline, Secret: keys})

@@ -11,6 +11,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"errand/internal/bus"
+	"errand/internal/history"
 	"errand/internal/oncall/act"
 	"errand/internal/oncall/index"
 	"errand/internal/oncall/inspect"
@@ -41,7 +42,7 @@ func TestFindEraseShowAndTheIndexAgree(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	keys := secret.KeysOf("shop@example.com", []string{`"Ann" <Ann@example.com>`})
+	keys := history.KeysOf(secret, "shop@example.com", []string{`"Ann" <Ann@example.com>`})
 	started := &messages.SendStarted{Secret: keys}
 	body, err := messages.Event{Operation: messages.Send, State: messages.Started, ID: "news", Body: started}.Encode()
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"errand/internal/bus"
 	"errand/internal/oncall/inspect"
+	"errand/internal/wire/mailbox"
 	"errand/pkg/messages"
 )
 
@@ -19,8 +20,8 @@ type Traces struct {
 	Requests []Erasure `json:"requests"`
 	Listings []string  `json:"listings"` // ids of listings whose pages have records of the person
 	// Suppressed are the keys of the address, if it is or was suppressed.
-	Suppressed []messages.Key `json:"suppressed,omitempty"`
-	Rows       []uint64       `json:"rows"` // sequences in MAIL_DELIVERIES of rows that are not removed with one of the requests
+	Suppressed []mailbox.Key `json:"suppressed,omitempty"`
+	Rows       []uint64      `json:"rows"` // sequences in MAIL_DELIVERIES of rows that are not removed with one of the requests
 	// Unread counts records of recipients by the id of their secret, where that is not known here: whether they
 	// hold the address cannot be told.
 	Unread map[string]int `json:"unread,omitempty"`

@@ -15,6 +15,7 @@ import (
 	"errand/internal/oncall/act"
 	"errand/internal/oncall/index"
 	"errand/internal/oncall/inspect"
+	"errand/internal/wire/mailbox"
 	"errand/pkg/messages"
 )
 
@@ -74,7 +75,7 @@ func (s *Server) found(r *http.Request, user access.User) (page, error) {
 }
 
 // keysOf are the keys of a word that is an address. A console that may not read their secret does not wait for it.
-func (s *Server) keysOf(r *http.Request, word string) []messages.Key {
+func (s *Server) keysOf(r *http.Request, word string) []mailbox.Key {
 	if _, err := messages.ParseRecipient(word); err != nil {
 		return nil
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/bus"
+	"errand/internal/history"
 	"errand/internal/oncall/inspect"
 	"errand/pkg/messages"
 )
@@ -70,7 +71,7 @@ func TestWhatIsErasedIsForgotten(t *testing.T) {
 	in.store("mandate.enroll.failed.a", body{"order_number": "DD1", "reason": "refused",
 		"evidence": []body{{"payer_email": "ann@example.com"}}})
 	in.store("dead.mandate.enroll.requested", body{"order_number": "DD1"}, bus.HeaderRequestID, "a")
-	started := messages.SendStarted{Secret: in.secret.KeysOf("us@example.com", []string{"ann@example.com"})}
+	started := messages.SendStarted{Secret: history.KeysOf(in.secret, "us@example.com", []string{"ann@example.com"})}
 	in.store("mail.send.started.m", &started)
 	in.store("mail.send.accepted.m", body{})
 	in.store("mail.delivery.delivered.m", row, "ce-id", "row 1")

@@ -10,6 +10,7 @@ import (
 	"errand/internal/bus"
 	"errand/internal/history"
 	"errand/internal/oncall/inspect"
+	"errand/internal/wire/mailbox"
 	"errand/pkg/messages"
 )
 
@@ -147,13 +148,13 @@ func (b *batch) name(hash int64, as messages.NamedAs, of *news) {
 
 // called reads to whom a call was.
 func (x *Index) called(b *batch, s messages.Subject, m *bus.Message) {
-	keys := messages.SecretKeysIn(s, m.Data)
+	keys := history.KeysIn(s, m.Data)
 	if keys == nil {
 		return
 	}
 	b.secrets[keys.ID] = struct{}{}
 	r := b.of(key{s.ID, messages.Send}, m)
-	_, to := keys.Parties()
+	_, to := mailbox.Parties(keys.Keys)
 	for _, k := range to {
 		b.name(x.hash.recipient(keys.ID, k), messages.NamedRecipient, r)
 	}

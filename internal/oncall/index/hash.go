@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"errand/internal/wire/mailbox"
 	"errand/pkg/messages"
 )
 
@@ -71,7 +72,7 @@ func (h *hasher) name(n messages.Name) int64 {
 }
 
 // recipient is the hash of an address of which only the key is known, which a secret made.
-func (h *hasher) recipient(secret string, key messages.Key) int64 {
+func (h *hasher) recipient(secret string, key mailbox.Key) int64 {
 	return h.of("key:"+secret+":", binary.BigEndian.AppendUint64(nil, uint64(key)))
 }
 

@@ -12,7 +12,7 @@ import (
 
 	"errand/internal/bus"
 	"errand/internal/sandbox/devkit/devtest"
-	"errand/pkg/messages"
+	"errand/internal/wire/mailbox"
 )
 
 // installation is a server with the streams, and what a test stores in them.
@@ -20,7 +20,7 @@ type installation struct {
 	t      *testing.T
 	nc     *nats.Conn
 	js     jetstream.JetStream
-	secret *messages.RecipientSecret
+	secret *mailbox.Secret
 }
 
 func provisioned(t *testing.T) installation {
@@ -30,13 +30,13 @@ func provisioned(t *testing.T) installation {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return installation{t, nc, js, messages.NewRecipientSecret("a secret that is long and random")}
+	return installation{t, nc, js, mailbox.NewSecret("a secret that is long and random")}
 }
 
 // open opens an index that is closed when the test ends.
 func (in installation) open(dir string) *Index {
 	in.t.Helper()
-	x, err := Open(Options{Dir: dir, Secrets: &bus.Secrets{Conn: in.nc, Given: []*messages.RecipientSecret{in.secret}}, Log: zerolog.Nop()})
+	x, err := Open(Options{Dir: dir, Secrets: &bus.Secrets{Conn: in.nc, Given: []*mailbox.Secret{in.secret}}, Log: zerolog.Nop()})
 	if err != nil {
 		in.t.Fatal(err)
 	}

@@ -12,7 +12,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"errand/internal/bus"
+	"errand/internal/history"
 	"errand/internal/oncall/inspect"
+	"errand/internal/wire/mailbox"
 	"errand/pkg/messages"
 )
 
@@ -158,10 +160,10 @@ func TestRequestsAreFoundByWhatTheyName(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for id, secret := range map[string]*messages.RecipientSecret{"keyed": in.secret, "plain": kept,
-		"other": messages.NewRecipientSecret("another secret")} {
+	for id, secret := range map[string]*mailbox.Secret{"keyed": in.secret, "plain": kept,
+		"other": mailbox.NewSecret("another secret")} {
 		in.store("mail.send.started."+id,
-			&messages.SendStarted{Secret: secret.KeysOf("us@example.com", []string{"Carol <Carol@example.com>", "dave@example.com"})})
+			&messages.SendStarted{Secret: history.KeysOf(secret, "us@example.com", []string{"Carol <Carol@example.com>", "dave@example.com"})})
 		in.store("mail.send.accepted."+id, body{})
 	}
 	row := func(to string, code int) body { return body{"entry": body{"to": to}, "smtp": body{"code": code}} }

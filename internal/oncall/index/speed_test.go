@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"errand/internal/history"
 	"errand/internal/oncall/inspect"
 	"errand/internal/sandbox/devkit/devtest"
 	"errand/pkg/messages"
@@ -159,7 +160,7 @@ func (in installation) many(n int) (stored int) {
 		id := fmt.Sprint("m", i)
 		body, err := messages.Event{Operation: messages.Send, State: messages.Started, ID: id, Body: &messages.SendStarted{
 			Fingerprint: fingerprint, Recipients: 1, Batches: 1, BatchSize: 1000,
-			Secret: in.secret.KeysOf("us@example.com", []string{fmt.Sprintf("to%d@example.com", i)})}}.Encode()
+			Secret: history.KeysOf(in.secret, "us@example.com", []string{fmt.Sprintf("to%d@example.com", i)})}}.Encode()
 		if err != nil {
 			in.t.Fatal(err)
 		}

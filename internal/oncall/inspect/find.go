@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"errand/internal/bus"
+	"errand/internal/history"
+	"errand/internal/wire/mailbox"
 	"errand/pkg/messages"
 )
 
@@ -65,7 +67,7 @@ type search struct {
 	mu       sync.Mutex
 	found    Finding
 	requests map[requestKey]*Found
-	keys     map[string]messages.Key // of the text, by the id of the secret; 0 where it is not known
+	keys     map[string]mailbox.Key // of the text, by the id of the secret; 0 where it is not known
 }
 
 type requestKey struct {
@@ -78,7 +80,7 @@ type requestKey struct {
 // queues. Recipients of messages are found by the keys that mail-consumer leaves.
 func (r Reader) Find(ctx context.Context, word string, secrets *bus.Secrets, since time.Time) (Finding, error) {
 	s := &search{Reader: r, text: word, word: messages.NewWord(word), secrets: secrets, requests: map[requestKey]*Found{},
-		keys: map[string]messages.Key{}}
+		keys: map[string]mailbox.Key{}}
 	var scans []func() error
 	var read, total atomic.Uint64
 	for _, stream := range []string{bus.MandateEvents, bus.MandateCallbacks, bus.MailEvents, bus.MailDeliveries, bus.DeadLetters} {
@@ -170,7 +172,7 @@ func (s *search) add(op messages.Operation, id, as string) *Found {
 func (s *search) visit(ctx context.Context, m bus.Message) bool {
 	subject := messages.ParseSubject(m.Subject)
 	if strings.Contains(s.text, "@") { // else no call is to it
-		s.called(ctx, subject, messages.SecretKeysIn(subject, m.Data))
+		s.called(ctx, subject, history.KeysIn(subject, m.Data))
 	}
 	var as []messages.NamedAs
 	messages.EachName(subject.Operation, m.Data, func(n messages.Name) bool {
@@ -241,7 +243,7 @@ func (s *search) called(ctx context.Context, subject messages.Subject, keys *mes
 		s.found.Unread[keys.ID]++
 		return
 	}
-	if _, to := keys.Parties(); slices.Contains(to, want) {
+	if _, to := mailbox.Parties(keys.Keys); slices.Contains(to, want) {
 		s.add(messages.Send, subject.ID, string(messages.NamedRecipient)).Messages++
 	}
 }

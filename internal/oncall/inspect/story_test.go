@@ -10,6 +10,7 @@ import (
 
 	"errand/internal/bus"
 	"errand/internal/history"
+	"errand/internal/wire/mailbox"
 	"errand/pkg/messages"
 )
 
@@ -153,14 +154,14 @@ func TestRequestsAreFoundByOrderNumberAndAddress(t *testing.T) {
 		in.store("dead.mandate.enroll.requested", body{"payer_email": email}, "Errand-Request-Id", id)
 	}
 	in.store("mandate.enroll.requested", body{"request_id": "waits", "order_number": "DD001", "payer_email": "ann@example.com"})
-	secret := messages.NewRecipientSecret(strings.Repeat("s", 32))
+	secret := mailbox.NewSecret(strings.Repeat("s", 32))
 	kept, err := bus.RecipientSecret(t.Context(), in.Conn)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for id, with := range map[string]*messages.RecipientSecret{"plain": kept, "keyed": secret} {
+	for id, with := range map[string]*mailbox.Secret{"plain": kept, "keyed": secret} {
 		in.store("mail.batch.started."+id+".2",
-			&messages.BatchBody{Batch: 2, Secret: with.KeysOf("shop@example.com", []string{"bob@example.com", "Ann@EXAMPLE.com"})})
+			&messages.BatchBody{Batch: 2, Secret: history.KeysOf(with, "shop@example.com", []string{"bob@example.com", "Ann@EXAMPLE.com"})})
 		in.store("mail.send.accepted."+id, body{})
 	}
 	to := func(address string, candidates ...string) body {
@@ -172,7 +173,7 @@ func TestRequestsAreFoundByOrderNumberAndAddress(t *testing.T) {
 	in.store("mail.delivery.summary.plain", body{})
 	in.store("mail.delivery.delivered.unmatched", to("ANN@example.com", "plain", "other"))
 	in.store("mail.delivery.delivered.unmatched", to("joann@example.com"))
-	find := func(word string, secrets ...*messages.RecipientSecret) (names []string, all Finding) {
+	find := func(word string, secrets ...*mailbox.Secret) (names []string, all Finding) {
 		in.t.Helper()
 		found, err := in.Find(t.Context(), word, &bus.Secrets{Conn: in.Conn, Given: secrets}, time.Time{})
 		if err != nil {

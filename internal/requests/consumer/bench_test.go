@@ -22,6 +22,7 @@ import (
 	"errand/internal/requests/hold"
 	mailing "errand/internal/requests/send"
 	"errand/internal/sandbox/devkit/devtest"
+	"errand/internal/wire/mailbox"
 	"errand/pkg/clients"
 	"errand/pkg/clients/mail"
 	"errand/pkg/clients/mandate"
@@ -71,7 +72,7 @@ var mails = work{bus.SendQueue, messages.Send.Requested(),
 			Open: func(context.Context, messages.ObjectRef) (io.ReadCloser, int64, error) {
 				return nil, 0, errors.ErrUnsupported
 			},
-			Secret: messages.NewRecipientSecret("bench")}).Handle, mailing.Ended))
+			Secret: mailbox.NewSecret("bench")}).Handle, mailing.Ended))
 	}}
 
 // settle publishes n requests and settles them, between begin and end. The broker runs in

@@ -5,6 +5,7 @@ import (
 	"hash/maphash"
 	"iter"
 
+	"errand/internal/wire/mailbox"
 	"errand/pkg/messages"
 )
 
@@ -70,7 +71,7 @@ func planned(texts func() iter.Seq2[string, error], about, size, limit, room int
 				p.leaveOut(i, text, err)
 				continue
 			}
-			p.text = messages.AppendRecipient(p.text[:0], address)
+			p.text = mailbox.Append(p.text[:0], address)
 			r := recipientOf(p.text)
 			before := len(seen)
 			met := false
@@ -158,7 +159,7 @@ type recipient [2]uint64
 
 var seeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
 
-// recipientOf takes what messages.AppendRecipient makes.
+// recipientOf takes what mailbox.Append makes.
 func recipientOf(text []byte) recipient {
 	return recipient{maphash.Bytes(seeds[0], text), maphash.Bytes(seeds[1], text)}
 }

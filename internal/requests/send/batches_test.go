@@ -16,6 +16,7 @@ import (
 
 	"errand/internal/requests/attempt"
 	"errand/internal/sandbox/devkit/devtest"
+	"errand/internal/wire/mailbox"
 	"errand/pkg/messages"
 )
 
@@ -120,7 +121,7 @@ func plainly(list string) (to []string, duplicates, faults int) {
 	seen := map[string]bool{}
 	for text := range strings.Lines(list) {
 		address, err := messages.ParseRecipient(strings.TrimSpace(text))
-		switch key := string(messages.AppendRecipient(nil, address)); {
+		switch key := string(mailbox.Append(nil, address)); {
 		case err != nil:
 			faults++
 		case seen[key]:

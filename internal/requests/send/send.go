@@ -27,6 +27,7 @@ import (
 	"errand/internal/requests/admission"
 	"errand/internal/requests/attempt"
 	"errand/internal/retry"
+	"errand/internal/wire/mailbox"
 	"errand/pkg/clients/mail"
 	"errand/pkg/messages"
 )
@@ -40,7 +41,7 @@ type Handler struct {
 	MaxRecipients int // of one request; 0 for any number
 
 	// Secret makes the keys of addresses by which readers of the sending log find a call's rows.
-	Secret *messages.RecipientSecret
+	Secret *mailbox.Secret
 	// Open opens the object that holds a recipient list. fs.ErrNotExist means that there
 	// is no such object with that digest. It returns the object's size, too.
 	Open func(context.Context, messages.ObjectRef) (io.ReadCloser, int64, error)
@@ -240,7 +241,7 @@ func (m *message) keyed(started attempt.Started, b batch) attempt.Started {
 			return body
 		}
 		keyed = true
-		switch keys := m.Secret.KeysOf(m.from, b.to); body := body.(type) {
+		switch keys := history.KeysOf(m.Secret, m.from, b.to); body := body.(type) {
 		case *messages.SendStarted:
 			body.Secret = keys
 		case *messages.BatchBody:

@@ -17,6 +17,7 @@ import (
 	"errand/internal/requests/attempt"
 	"errand/internal/requests/hold"
 	"errand/internal/retry"
+	"errand/internal/wire/mailbox"
 	"errand/pkg/clients"
 	"errand/pkg/clients/mail"
 	"errand/pkg/messages"
@@ -41,7 +42,7 @@ func (n *nowhere) Append(_ context.Context, r history.Record) (uint64, error) {
 		n.events = map[string]int{}
 	}
 	n.events[r.Event.Type()]++
-	if keys := messages.SecretKeysIn(messages.ParseSubject(r.Event.Subject()), body); keys != nil {
+	if keys := history.KeysIn(messages.ParseSubject(r.Event.Subject()), body); keys != nil {
 		n.keys = append(n.keys, keys)
 	}
 	return r.Last + 1, nil
@@ -126,7 +127,7 @@ func handler(t testing.TB, u http.RoundTripper) *Handler {
 	}
 	return &Handler{Upstream: api,
 		Caller: &attempt.Caller{Policy: retry.Policy{Tries: 1}, Timeout: time.Minute, Slots: admission.NewSlots(8)},
-		Size:   1000, Parallel: 4, MaxRecipients: 5_000_000, Secret: messages.NewRecipientSecret("secret")}
+		Size:   1000, Parallel: 4, MaxRecipients: 5_000_000, Secret: mailbox.NewSecret("secret")}
 }
 
 func many(n int) []string {
@@ -207,13 +208,13 @@ func TestACallsKeysFindItsRecipientsInAnyCase(t *testing.T) {
 		if _, err := h.Handle(t.Context(), r); err != nil {
 			t.Fatal(err)
 		}
-		var from messages.Key
-		var keys []messages.Key
+		var from mailbox.Key
+		var keys []mailbox.Key
 		for _, called := range log.keys {
-			sender, of := called.Parties()
+			sender, of := mailbox.Parties(called.Keys)
 			from, keys = sender, append(keys, of...)
 		}
-		want := []messages.Key{h.Secret.KeyOf(to[1]), h.Secret.KeyOf(to[1]), h.Secret.KeyOf(to[2]), h.Secret.KeyOf("carl@example.test")}
+		want := []mailbox.Key{h.Secret.KeyOf(to[1]), h.Secret.KeyOf(to[1]), h.Secret.KeyOf(to[2]), h.Secret.KeyOf("carl@example.test")}
 		slices.Sort(keys) // batches are sent in any order
 		slices.Sort(want)
 		if from != h.Secret.KeyOf("shop@example.test") || !slices.Equal(keys, want) {

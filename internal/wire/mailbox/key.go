@@ -1,4 +1,4 @@
-package messages
+package mailbox
 
 import (
 	"bytes"
@@ -16,7 +16,7 @@ import (
 )
 
 // Key represents an address where the address itself must not be stored: 8 bytes that a
-// RecipientSecret makes of it; 0 means no address.
+// Secret makes of it; 0 means no address.
 type Key uint64
 
 // fold is a bare address with the local part in lower case.
@@ -32,17 +32,29 @@ func fold(address string) string {
 // the domain is not an address to net/mail, nor are some display names that are in use, such
 // as one with a comma and without quotes.
 func bare(mailbox string) string {
-	if address, err := ParseRecipient(mailbox); err == nil {
+	if address, err := Parse(mailbox); err == nil {
 		return address
 	}
 	inner := strings.TrimRight(mailbox, " ")
 	if before, found := strings.CutSuffix(inner, ">"); found {
 		inner = before[strings.LastIndexByte(before, '<')+1:]
 	}
-	if address, err := ParseRecipient(strings.TrimSuffix(inner, ".")); err == nil {
+	if address, err := Parse(strings.TrimSuffix(inner, ".")); err == nil {
 		return address
 	}
 	return mailbox
+}
+
+// Fold is the same for every spelling of a mailbox; false for a text that is not one.
+func Fold(mailbox string) (string, bool) {
+	if len(mailbox) > Longest {
+		return "", false
+	}
+	address, err := Parse(bare(mailbox))
+	if err != nil {
+		return "", false
+	}
+	return string(Append(nil, fold(address))), true
 }
 
 // MarshalText writes 16 hexadecimal digits: as a number it would lose some in JavaScript.
@@ -78,9 +90,9 @@ func Keys(list []byte) []Key {
 	return keys
 }
 
-// RecipientSecret makes keys of addresses that nobody can try who does not have it: the
+// Secret makes keys of addresses that nobody can try who does not have it: the
 // first 8 bytes of an HMAC-SHA-256 of the address in one spelling.
-type RecipientSecret struct {
+type Secret struct {
 	id    string
 	works *sync.Pool // of *keying: to prepare one for the secret takes longer than a key
 }
@@ -119,10 +131,10 @@ func newKeying(secret []byte) *keying {
 	return w
 }
 
-// NewRecipientSecret makes one of a text that is long and random.
-func NewRecipientSecret(text string) *RecipientSecret {
+// NewSecret makes one of a text that is long and random.
+func NewSecret(text string) *Secret {
 	key := []byte(text)
-	s := &RecipientSecret{works: &sync.Pool{New: func() any { return newKeying(key) }}}
+	s := &Secret{works: &sync.Pool{New: func() any { return newKeying(key) }}}
 	w := s.works.Get().(*keying)
 	w.text = append(w.text, "id of this secret"...) // not an address: those have an @ and no space outside quotes
 	s.id = hex.EncodeToString(w.hash()[:4])
@@ -130,16 +142,35 @@ func NewRecipientSecret(text string) *RecipientSecret {
 }
 
 // ID says which secret it is, and nothing else of it.
-func (s *RecipientSecret) ID() string { return s.id }
+func (s *Secret) ID() string { return s.id }
 
 // Format shows the id, for every verb.
-func (s RecipientSecret) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte("secret " + s.id)) }
+func (s Secret) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte("secret " + s.id)) }
+
+// KeysOf is a list of the keys of a sender, "" if none is named, and recipients.
+func (s *Secret) KeysOf(from string, to []string) []byte {
+	keys := AppendKey(make([]byte, 0, keySize*(1+len(to))), s.KeyOf(from))
+	w := s.works.Get().(*keying)
+	defer s.works.Put(w)
+	for _, address := range to {
+		keys = AppendKey(keys, w.key(address))
+	}
+	return keys
+}
+
+// Parties returns the keys that KeysOf made, the sender's being 0 if none was named.
+func Parties(list []byte) (from Key, to []Key) {
+	if keys := Keys(list); len(keys) > 0 {
+		return keys[0], keys[1:]
+	}
+	return 0, nil
+}
 
 // KeyOf returns the key of a mailbox, which may have a display name; 0 for "". It is the same
 // for all spellings of an address: in any case, the local part included, with quotes or
 // without where none are needed, with the domain in Unicode or in ASCII, with or without a
 // dot at its end. Two recipients of one request may have the same key.
-func (s *RecipientSecret) KeyOf(mailbox string) Key {
+func (s *Secret) KeyOf(mailbox string) Key {
 	w := s.works.Get().(*keying)
 	defer s.works.Put(w)
 	return w.key(mailbox)
@@ -150,7 +181,7 @@ func (w *keying) key(mailbox string) Key {
 		return 0
 	}
 	if w.plain(mailbox); len(w.text) == 0 {
-		w.text = AppendRecipient(w.text, fold(bare(mailbox)))
+		w.text = Append(w.text, fold(bare(mailbox)))
 	}
 	return Key(binary.BigEndian.Uint64(w.hash()))
 }
@@ -161,7 +192,7 @@ func (w *keying) plain(mailbox string) {
 	w.text = slices.Grow(w.text[:0], len(mailbox))[:len(mailbox)]
 	at := false
 	for i := range w.text {
-		c := inKey[mailbox[i]]
+		c := InAddress[mailbox[i]]
 		if c == 0 {
 			w.text = w.text[:0]
 			return
@@ -175,8 +206,8 @@ func (w *keying) plain(mailbox string) {
 	w.text = bytes.TrimSuffix(w.text, []byte("."))
 }
 
-// inKey are the characters of an atom, the dot and the @, in lower case.
-var inKey = func() (in [256]byte) {
+// InAddress are the characters of an atom, the dot and the @, in lower case.
+var InAddress = func() (in [256]byte) {
 	for c := range in {
 		if lower := byte(c); isAtom[c] || c == '.' || c == '@' {
 			if 'A' <= lower && lower <= 'Z' {

@@ -1,4 +1,5 @@
-package messages
+// Package mailbox reads and compares addresses, and makes keys of them.
+package mailbox
 
 import (
 	"bytes"
@@ -14,12 +15,12 @@ import (
 
 // Why an address is refused: a closed set, without the address.
 var (
-	errNoAddress        = errors.New("is empty")
-	errAddressUTF8      = errors.New("is not UTF-8")
-	errAddressControl   = errors.New("holds a control character")
-	errAddressInvisible = errors.New("holds an invisible character")
-	errAddressLength    = errors.New("is too long")
-	errAddressForm      = errors.New("is not an email address")
+	errEmpty     = errors.New("is empty")
+	errUTF8      = errors.New("is not UTF-8")
+	errControl   = errors.New("holds a control character")
+	ErrInvisible = errors.New("holds an invisible character")
+	errLength    = errors.New("is too long")
+	errForm      = errors.New("is not an email address")
 )
 
 // The most octets of an address, RFC 5321 section 4.5.3.1, and of one with the
@@ -27,36 +28,36 @@ var (
 const (
 	maxLocal   = 64
 	maxAddress = 254
-	maxMailbox = 2000
+	Longest    = 2000
 )
 
-// ParseRecipient returns the bare address of one recipient; a display name or a
+// Parse returns the bare address of one recipient; a display name or a
 // comment around it is dropped. Addresses outside ASCII are taken, RFC 6531,
 // but no character that nobody sees: an address with one looks like another.
 // In a display name characters of Unicode's category Cf are refused as well, such
 // as U+200B and what turns the direction of writing; other spaces and
 // variation selectors are not, since names and emoji have them.
 // The error is the reason in a few words, without the address.
-func ParseRecipient(text string) (address string, err error) {
+func Parse(text string) (address string, err error) {
 	if isPlainAddress(text) {
 		return text, nil
 	}
 	text = strings.Trim(text, " ")
 	switch {
 	case text == "":
-		return "", errNoAddress
+		return "", errEmpty
 	case !utf8.ValidString(text):
-		return "", errAddressUTF8
+		return "", errUTF8
 	case strings.ContainsFunc(text, wire.IsControl):
-		return "", errAddressControl
+		return "", errControl
 	case strings.ContainsFunc(text, isFormat):
-		return "", errAddressInvisible
-	case len(text) > maxMailbox:
-		return "", errAddressLength
+		return "", ErrInvisible
+	case len(text) > Longest:
+		return "", errLength
 	}
 	parsed, err := mail.ParseAddress(text)
 	if err != nil {
-		return "", errAddressForm
+		return "", errForm
 	}
 	// net/mail takes the quotes off the local part; String puts back those needed.
 	parsed.Name = ""
@@ -64,11 +65,11 @@ func ParseRecipient(text string) (address string, err error) {
 	at := strings.LastIndexByte(address, '@')
 	switch {
 	case strings.ContainsFunc(address, isInvisible):
-		return "", errAddressInvisible
+		return "", ErrInvisible
 	case at < 1 || at == len(address)-1:
-		return "", errAddressForm
+		return "", errForm
 	case at > maxLocal || len(address) > maxAddress:
-		return "", errAddressLength
+		return "", errLength
 	}
 	return address, nil
 }
@@ -125,10 +126,10 @@ var isAtom = func() (is [256]bool) {
 	return is
 }()
 
-// AppendRecipient appends an address in the form in which recipients are compared: two addresses have the same exactly when
+// Append appends an address in the form in which recipients are compared: two addresses have the same exactly when
 // they are taken for one recipient. The local part is compared as it is, the domain without case, in its ASCII form (see
 // appendDomain) and without the dot that may end it.
-func AppendRecipient(text []byte, address string) []byte {
+func Append(text []byte, address string) []byte {
 	before := len(text)
 	text = append(text, address...)
 	var isASCII byte // below utf8.RuneSelf if it is
