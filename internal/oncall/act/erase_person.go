@@ -64,8 +64,8 @@ func TracesOf(ctx context.Context, r inspect.Reader, word string, secrets *bus.S
 		}
 	}
 	for _, row := range known.Rows {
-		messages.EachName(messages.Delivery, row.Message.Data, func(n messages.Name) bool {
-			found := n.As == messages.NamedRecipient && messages.NewWord(word).Is(n) // not as the sender of mail to others
+		inspect.EachName(messages.Delivery, row.Message.Data, func(n inspect.Named) bool {
+			found := n.As == inspect.NamedRecipient && inspect.NewWord(word).Is(n) // not as the sender of mail to others
 			if found {
 				t.Rows = append(t.Rows, row.Sequence)
 			}
@@ -94,13 +94,13 @@ func TracesOf(ctx context.Context, r inspect.Reader, word string, secrets *bus.S
 // ofOthers is why what is stored of a request is of other people, too, when it names somebody as what is said; "" if it is not.
 func (e Erasure) ofOthers(as string) string {
 	switch {
-	case e.State != "" && as == string(messages.NamedCallback):
+	case e.State != "" && as == string(inspect.NamedCallback):
 		return "only a callback names it, which anybody may have sent"
 	case e.Operation == messages.Send && e.State == "":
 		return "its history is gone"
 	case e.Recipients > 1:
 		return fmt.Sprintf("it has %d recipients", e.Recipients)
-	case e.Operation == messages.Send && !strings.Contains(as, string(messages.NamedRecipient)), ofAnotherPayer(e.Operation, as):
+	case e.Operation == messages.Send && !strings.Contains(as, string(inspect.NamedRecipient)), ofAnotherPayer(e.Operation, as):
 		return "it is of somebody else, and names it as " + as
 	}
 	return ""
@@ -109,8 +109,8 @@ func (e Erasure) ofOthers(as string) string {
 // ofAnotherPayer reports whether what names somebody names them beside a payer: each record of the transaction list has the
 // merchant's address.
 func ofAnotherPayer(op messages.Operation, as string) bool {
-	return bus.EventsOf(op) == bus.MandateEvents && strings.Contains(as, string(messages.NamedAddress)) &&
-		!strings.Contains(as, string(messages.NamedPayer)) && !strings.Contains(as, string(messages.NamedOrder))
+	return bus.EventsOf(op) == bus.MandateEvents && strings.Contains(as, string(inspect.NamedAddress)) &&
+		!strings.Contains(as, string(inspect.NamedPayer)) && !strings.Contains(as, string(inspect.NamedOrder))
 }
 
 // ErasePages removes the pages of a listing that has ended, with all records in them: one

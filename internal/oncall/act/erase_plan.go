@@ -212,8 +212,8 @@ func (e *Erasure) deadLetters(ctx context.Context, nc *nats.Conn, since time.Tim
 
 func recipientsIn(body []byte) int {
 	named := map[string]struct{}{}
-	messages.EachName(messages.Send, body, func(n messages.Name) bool {
-		if n.As == messages.NamedRecipient {
+	inspect.EachName(messages.Send, body, func(n inspect.Named) bool {
+		if n.As == inspect.NamedRecipient {
 			named[n.Key] = struct{}{}
 		}
 		return true

@@ -10,6 +10,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"errand/internal/oncall/inspect"
 	"errand/pkg/messages"
 )
 
@@ -56,9 +57,9 @@ type personal []string
 // upstreams turn them round.
 func personalIn(op messages.Operation, bodies ...[]byte) (p personal) {
 	for _, body := range bodies {
-		messages.EachName(op, body, func(n messages.Name) bool {
+		inspect.EachName(op, body, func(n inspect.Named) bool {
 			for _, text := range append(strings.Fields(n.Key), n.Key) {
-				if n.As != messages.NamedOrder && len(text) > 2 && !slices.Contains(p, text) {
+				if n.As != inspect.NamedOrder && len(text) > 2 && !slices.Contains(p, text) {
 					p = append(p, text)
 				}
 			}

@@ -32,7 +32,7 @@ var words = template.FuncMap{
 	"verbs":      func() []act.Verb { return act.Verbs },
 	"spans":      func() []span { return spans },
 	"noRow": func(f index.Found) bool {
-		return f.Operation == messages.Send && slices.Contains(f.As, messages.NamedRecipient)
+		return f.Operation == messages.Send && slices.Contains(f.As, inspect.NamedRecipient)
 	},
 	"onQueue": func(v act.Verb) bool { return v == act.Pause || v == act.Resume },
 }

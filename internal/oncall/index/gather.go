@@ -95,7 +95,7 @@ func (x *Index) gather(page []bus.Message) *batch {
 				b.event(k, s.State, m)
 			}
 			x.called(b, s, m)
-			messages.EachName(s.Operation, m.Data, func(n messages.Name) bool {
+			inspect.EachName(s.Operation, m.Data, func(n inspect.Named) bool {
 				b.name(x.hash.name(n), n.As, b.of(k, m))
 				return true
 			})
@@ -142,7 +142,7 @@ func (b *batch) event(k key, state messages.State, m *bus.Message) {
 	}
 }
 
-func (b *batch) name(hash int64, as messages.NamedAs, of *news) {
+func (b *batch) name(hash int64, as inspect.NamedAs, of *news) {
 	b.names = append(b.names, name{hash, slices.Index(whats, as), of})
 }
 
@@ -156,7 +156,7 @@ func (x *Index) called(b *batch, s messages.Subject, m *bus.Message) {
 	r := b.of(key{s.ID, messages.Send}, m)
 	_, to := mailbox.Parties(keys.Keys)
 	for _, k := range to {
-		b.name(x.hash.recipient(keys.ID, k), messages.NamedRecipient, r)
+		b.name(x.hash.recipient(keys.ID, k), inspect.NamedRecipient, r)
 	}
 }
 
@@ -175,12 +175,12 @@ func (x *Index) delivery(b *batch, s messages.Subject, m *bus.Message) {
 	_ = messages.DecodeEvent(m.Data, &body) // its state is known without
 	b.tally[tally{slotOf(m.Time), Kind{Operation: messages.Delivery, State: s.State}}]++
 	event := x.hash.of("event:", []byte(m.Header.Get("ce-id")))
-	messages.EachName(messages.Delivery, m.Data, func(n messages.Name) bool {
+	inspect.EachName(messages.Delivery, m.Data, func(n inspect.Named) bool {
 		row := mail{seq: int64(m.Sequence), hash: x.hash.name(n), event: event, state: s.State, smtp: body.SMTP.Code, at: m.Time.UnixMicro()}
 		if s.ID != messages.Unmatched {
 			row.of = b.of(key{s.ID, messages.Send}, m)
 		}
-		if row.of != nil && n.As != messages.NamedRecipient {
+		if row.of != nil && n.As != inspect.NamedRecipient {
 			b.name(row.hash, n.As, row.of)
 			return true
 		}

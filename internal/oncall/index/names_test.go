@@ -8,11 +8,12 @@ import (
 	"time"
 
 	"errand/internal/bus"
+	"errand/internal/oncall/inspect"
 	"errand/pkg/messages"
 )
 
 // A word is indexed for a message exactly when a search finds it there, however it is spelled and escaped. This is not a
-// fuzz target: instrumenting SQLite takes minutes. FuzzNames of pkg/messages fuzzes what both read.
+// fuzz target: instrumenting SQLite takes minutes. FuzzNames of package inspect fuzzes what both read.
 func TestTheIndexHashesWhatASearchFinds(t *testing.T) {
 	t.Parallel()
 	words := []string{"DD 001", "dd001", "DD0010", "2026/001", "Zoë", "ZOË  tan", "Tan & Sons", "ann@example.com", `"Ann" <ANN@example.com>`,
@@ -48,10 +49,10 @@ func TestTheIndexHashesWhatASearchFinds(t *testing.T) {
 			have[row.hash] = true
 		}
 		indexed := false
-		for _, n := range messages.NewWord(word).Names() {
+		for _, n := range inspect.NewWord(word).Names() {
 			indexed = indexed || n.Key != "" && have[x.hash.name(n)]
 		}
-		as := messages.NewWord(word).In(messages.ParseSubject(subject).Operation, []byte(body))
+		as := inspect.NewWord(word).In(messages.ParseSubject(subject).Operation, []byte(body))
 		if (as != "") != indexed {
 			t.Errorf("%q in %s %s: named as %q, indexed %t", word, subject, body, as, indexed)
 		}

@@ -1,17 +1,19 @@
-package messages
+package inspect
 
 import (
 	"encoding/base64"
 	"encoding/json"
+	"iter"
 	"net/url"
 	"strings"
 
 	"errand/internal/wire"
 	"errand/internal/wire/mailbox"
+	"errand/pkg/messages"
 )
 
-// Name is one whole value by which a message can be found: an order number, or something that identifies a person.
-type Name struct {
+// Named is one whole value by which a message can be found: an order number, or something that identifies a person.
+type Named struct {
 	As  NamedAs
 	Key string // the same for every spelling of the value; see Word
 }
@@ -37,7 +39,7 @@ type Word struct{ order, text string }
 func NewWord(text string) Word { return Word{wire.OrderKey(text), textKey(text)} }
 
 // Is reports whether the word and the name are the same.
-func (w Word) Is(n Name) bool {
+func (w Word) Is(n Named) bool {
 	if n.As == NamedOrder {
 		return n.Key != "" && n.Key == w.order
 	}
@@ -45,17 +47,17 @@ func (w Word) Is(n Name) bool {
 }
 
 // Names returns the keys under which names that are the word are stored, by what they are.
-func (w Word) Names() []Name {
-	names := []Name{{NamedOrder, w.order}}
+func (w Word) Names() []Named {
+	names := []Named{{NamedOrder, w.order}}
 	for _, as := range []NamedAs{NamedPayer, NamedRecipient, NamedAddress, NamedCallback} {
-		names = append(names, Name{as, w.text})
+		names = append(names, Named{as, w.text})
 	}
 	return names
 }
 
 // In returns what the word is in a message of an operation, "" where the message does not name it.
-func (w Word) In(op Operation, body []byte) (as NamedAs) {
-	EachName(op, body, func(n Name) bool {
+func (w Word) In(op messages.Operation, body []byte) (as NamedAs) {
+	EachName(op, body, func(n Named) bool {
 		if w.Is(n) {
 			as = n.As
 		}
@@ -77,12 +79,12 @@ func textKey(text string) string {
 // EachName calls yield with every name in a message until it returns false: in a request, a dead letter, an event,
 // a record of the sending log or of the transaction list, whatever it is nested in. op is the operation in the
 // message's subject. A body that is not JSON has no names.
-func EachName(op Operation, body []byte, yield func(Name) bool) {
+func EachName(op messages.Operation, body []byte, yield func(Named) bool) {
 	if !json.Valid(body) {
 		return
 	}
 	n := namer{text: body, yield: yield}
-	if op == Callback {
+	if op == messages.Callback {
 		n.callback()
 		return
 	}
@@ -94,12 +96,12 @@ type namer struct {
 	text  []byte
 	all   bool // every value is a name: the sender chose the fields
 	done  bool
-	yield func(Name) bool
+	yield func(Named) bool
 }
 
 func (n *namer) add(as NamedAs, key string) {
 	if !n.done && key != "" {
-		n.done = !n.yield(Name{as, key})
+		n.done = !n.yield(Named{as, key})
 	}
 }
 
@@ -116,7 +118,7 @@ func (n *namer) value(i int, field string) int {
 		n.named(field, raw, unquote(raw))
 	case 't', 'f', 'n':
 	default:
-		n.named(field, raw, string(appendNumber(nil, raw)))
+		n.named(field, raw, string(wire.AppendNumber(nil, raw)))
 	}
 	return end
 }
@@ -168,6 +170,9 @@ func (n *namer) named(field string, raw []byte, text string) {
 	}
 }
 
+// addresses are the texts of a list of recipients.
+func addresses(raw []byte) iter.Seq[string] { return (&messages.SendRequest{To: raw}).Addresses() }
+
 // list visits a text that is an address, or a list of nothing else, as the header Cc is.
 func (n *namer) list(as NamedAs, raw []byte, text string) {
 	if strings.IndexByte(text, '@') <= 0 || raw[0] != '"' {
@@ -188,10 +193,10 @@ func (n *namer) list(as NamedAs, raw []byte, text string) {
 
 // callback visits what was sent to a return URL: JSON, a form or a text, in the body and the query.
 func (n *namer) callback() {
-	var b CallbackBody
-	_ = DecodeEvent(n.text, &b) // what cannot be read names nobody
+	var b messages.CallbackBody
+	_ = messages.DecodeEvent(n.text, &b) // what cannot be read names nobody
 	sent := b.Body
-	if b.Encoding == CallbackBase64 {
+	if b.Encoding == messages.CallbackBase64 {
 		decoded, _ := base64.StdEncoding.DecodeString(sent)
 		sent = string(decoded)
 	}
