@@ -420,14 +420,18 @@ func (w *world) dead() {
 	if w.full(lettersFull) {
 		return
 	}
+	left := func(e *stored) bool { return e.state == messages.Failed || e.state == messages.Uncertain }
 	for _, e := range w.log.events {
-		left := e.state == messages.Failed || e.state == messages.Uncertain
 		of, _, _ := strings.Cut(e.trace, "-")
 		r := w.requests[of]
-		if !left || !e.outcome() || r != nil && r.erased || e.facts.Reason == messages.ReasonCancelled || w.log.forgotten(e) {
+		if !left(e) || !e.outcome() || r != nil && r.erased || e.facts.Reason == messages.ReasonCancelled || w.log.forgotten(e) {
 			continue
 		}
-		found := false
+		// Or the same contents were published again and went well, before this message's dead letter was stored.
+		found := slices.ContainsFunc(w.log.events, func(later *stored) bool {
+			return later.Sequence > e.Sequence && later.id == e.id && later.facts.Fingerprint == e.facts.Fingerprint &&
+				later.outcome() && !left(later)
+		})
 		for _, l := range w.letters.all {
 			later := w.log.events[l.final-1] // of the same contents, published again: its bytes are the same
 			found = found || l.final == e.Sequence || later.Sequence > e.Sequence && later.id == e.id &&
