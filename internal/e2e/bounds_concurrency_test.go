@@ -98,6 +98,7 @@ func TestAnIdleQueueTakesNoCallFromTheBusyOne(t *testing.T) {
 	const requests, latency = 12, 5 * time.Second
 	for _, concurrency := range []int{2, 3, 4} {
 		inBubble(t, func(t *testing.T, b *bubble) {
+			b.idle = 0
 			b.latency(latency)
 			b.request(enrollOp, "e-", requests)
 			p := b.mandates()

@@ -155,6 +155,7 @@ func TestARequestEndsAfterItsStartedEventIsGone(t *testing.T) {
 			[]sandbox.Fault{{Operation: "send", Kind: sandbox.Status, Status: 503, Match: "x-2@", Times: 5}}, "mail.send.started.x", 3},
 	} {
 		runInBubble(t, c.name, func(t *testing.T, b *bubble) {
+			b.idle = 0
 			program := func(size int) programs.Program {
 				if c.operation == "mandate.enroll" {
 					return b.mandates()

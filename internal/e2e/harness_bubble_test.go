@@ -35,6 +35,7 @@ type bubble struct {
 	pipe      *pipe
 	logs      *lines
 	kept      *output        // everything that is logged; nil keeps the last lines only
+	idle      time.Duration  // how long a pull of an empty queue lasts, and the pauses of programs without work; 0: as they are
 	beside    sync.WaitGroup // what runs beside the test, which ends after it
 	callbacks http.Handler   // takes what the sandbox sends to any return_url; nil refuses it
 }
@@ -45,7 +46,7 @@ func inBubble(t *testing.T, f func(*testing.T, *bubble)) {
 	devtest.InBubble(t, func(t *testing.T, n *devkit.NATS, nc *nats.Conn) {
 		js, err := jetstream.New(nc)
 		must(t, err)
-		b := &bubble{world: world{t: t, js: js, producer: js}, upstream: &upstream{}, nats: n,
+		b := &bubble{world: world{t: t, js: js, producer: js}, upstream: &upstream{}, nats: n, idle: 20 * time.Second,
 			pipe: &pipe{make(chan net.Conn), make(chan struct{})}, logs: &lines{}}
 		b.lastOutput = b.logs.String
 		b.box = sandbox.New(sandbox.Options{PublicURL: "http://127.0.0.1:8085", Callbacks: receiving{b}})
@@ -76,7 +77,8 @@ func (b *bubble) common() programs.Common {
 		into = io.MultiWriter(b.logs, b.kept)
 	}
 	log := zerolog.New(into).Level(zerolog.DebugLevel)
-	return programs.Common{Base: programs.Base{NATS: b.connection(), AdminAddr: "off", ShutdownGrace: 25 * time.Second, Logger: &log},
+	return programs.Common{Base: programs.Base{NATS: b.connection(), AdminAddr: "off", ShutdownGrace: 25 * time.Second, Logger: &log,
+		IdleEvery: b.idle},
 		UpstreamTimeout: 30 * time.Second, RetryFirst: 200 * time.Millisecond, RetryMax: 10 * time.Second, RetryTries: 5,
 		Transport: &http.Transport{DialContext: b.pipe.dial, MaxIdleConnsPerHost: 64, IdleConnTimeout: 4 * time.Second}}
 }

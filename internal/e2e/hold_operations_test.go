@@ -86,6 +86,7 @@ func TestReadsAloneEndTheirHold(t *testing.T) {
 // A call of unknown fate that the request wants made again is not, once the program is asked to end; the next run does.
 func TestNoCallIsRepeatedAfterAStop(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
+		b.idle = 0
 		var calls atomic.Int64
 		b.script = func(x exchange) reply { // nothing is done, and the answer does not say so
 			if !x.write() {

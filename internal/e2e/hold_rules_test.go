@@ -120,6 +120,7 @@ func TestRequestsThatAreNotTakenAreDeferredByThemselves(t *testing.T) {
 			{503, 3, 10, "busy"}, {429, 3, 10, "busy"},
 		} {
 			runInBubble(t, fmt.Sprint(s.call, ", ", c.status), func(t *testing.T, b *bubble) {
+				b.idle = 0
 				var mu sync.Mutex
 				refused, due := map[string]int{}, map[string]time.Time{}
 				b.script = func(x exchange) reply {

@@ -88,6 +88,7 @@ func TestAnOpenEnrollmentIsLookedUpUntilItIsDecided(t *testing.T) {
 // before it lists what it calls of: the request is looked up again.
 func TestACallbackHasItsRequestLookedUpAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
+		b.idle = 0
 		for _, r := range []string{"r1", "r2"} {
 			b.publish("mandate.enroll.requested", enrollment(r))
 			b.run(b.mandates(), time.Hour, b.ended("mandate.enroll", r))

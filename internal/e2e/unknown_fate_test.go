@@ -119,6 +119,7 @@ func (b *bubble) askedToWait(seconds string) {
 // deferred, and the next program looks.
 func TestAStopEndsTheWaitForALookUp(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
+		b.idle = 0
 		b.askedToWait("9")
 		stop := b.running(b.mandates())
 		time.Sleep(3 * time.Second)
