@@ -35,7 +35,7 @@ const demoTimeout = 2 * time.Minute
 func (*demo) Help() string {
 	return `Starts a NATS server, the sandbox and the programs in this process, on free ports of this machine, and shows
 what happens to two enrollments, one of which its payer approves, and two messages, one of them to 2,500 people. The
-exit status is 0 only if every outcome is the expected one.
+exit status is 0 only if every outcome is the expected one. Mail has the lanes default and bulk, and SUPPRESS_BOUNCED=30d.
 
 Examples:
 

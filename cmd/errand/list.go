@@ -16,7 +16,7 @@ type list struct {
 	selection
 	Limit     uint     `default:"50" help:"At most the newest N; 0 for all."`
 	State     []string `placeholder:"STATE" help:"In these states: queued, started, deferred, reopened, or a final one."`
-	Scheduled bool     `help:"What waits for its not_before; the same as --state deferred --reason scheduled."`
+	Scheduled bool     `help:"What waits for its not_before; the same as --state deferred --reason scheduled. With --by-reason: how many."`
 	ByReason  bool     `help:"Count what failed, is uncertain, partial or deferred, or is in those states, by operation and reason."`
 }
 

@@ -108,7 +108,7 @@ Examples:
 }
 
 func (s *suppress) Run(ctx context.Context, c console) error {
-	return s.act(ctx, c, false, "is suppressed")
+	return s.act(ctx, c, false, "is suppressed, within 10 seconds")
 }
 
 type suppressNone struct{ oneAddress }
@@ -122,7 +122,7 @@ Examples:
 }
 
 func (s *suppressNone) Run(ctx context.Context, c console) error {
-	return s.act(ctx, c, true, "is written to again")
+	return s.act(ctx, c, true, "is written to again, within 10 seconds")
 }
 
 func (s *oneAddress) act(ctx context.Context, c console, removed bool, says string) error {

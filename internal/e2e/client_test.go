@@ -187,7 +187,7 @@ func TestTheRunbooksCommandsWorkAsTheUsersThatTheyName(t *testing.T) {
 	as := in.runs(dir)
 	as("provisioner", "errand provision --reader service")
 	as("service", "errand mirror service")
-	as("provisioner", "nats object add lists --max-bucket-size 4G --ttl 336h --inbox-prefix _INBOX_provisioner")
+	as("provisioner", "nats object add lists --max-bucket-size 4G --ttl 960h --inbox-prefix _INBOX_provisioner")
 	as("admin", "nats account backup "+dir+"/all --force")
 	as("admin", "nats stream backup MANDATE_REQUESTS "+dir+"/requests")
 	for _, stream := range []string{"MANDATE_REQUESTS", "MAIL_REQUESTS", "RATE_LEASES"} {
@@ -233,7 +233,7 @@ func TestTheRunbooksCommandsWorkInACluster(t *testing.T) {
 	in := installAt(t, dir, urls(servers), 1)
 	as := in.runs(t.TempDir())
 	as("provisioner", "errand provision --replicas 3")
-	as("provisioner", "nats object add lists --replicas 3 --max-bucket-size 1G --ttl 192h --inbox-prefix _INBOX_provisioner")
+	as("provisioner", "nats object add lists --replicas 3 --max-bucket-size 1G --ttl 960h --inbox-prefix _INBOX_provisioner")
 	as("system", "nats server report jetstream")
 	servers[2].kill()
 	as("system", "until nats server cluster peer-remove n2 --force; do sleep 1; done")
