@@ -51,6 +51,14 @@ func TestAPausedQueueGivesNothingOutUntilItIsResumed(t *testing.T) {
 	if of.Outlasts(time.Now()) != "" {
 		t.Errorf("without a request: %s", of.Outlasts(time.Now()))
 	}
+	later := time.Now().Add(48 * time.Hour).Truncate(time.Second)
+	if _, err := p.JS.Publish(t.Context(), bus.EnrollQueue.Filter, fmt.Appendf(nil, `{"not_before":%q}`, later.Format(time.RFC3339))); err != nil {
+		t.Fatal(err)
+	}
+	of, err = inspect.Reader{Conn: p.Conn, JS: p.JS}.Queue(t.Context(), bus.EnrollQueue, time.Now())
+	if err != nil || of.GivenUp == nil || !of.GivenUp.Equal(later.Add(24*time.Hour)) {
+		t.Errorf("with a request that does not begin before %v: it is given up at %v, %v", later, of.GivenUp, err)
+	}
 	for _, body := range []string{`{"request_id":"older"}`, body} {
 		if _, err := p.JS.Publish(t.Context(), bus.EnrollQueue.Filter, []byte(body)); err != nil {
 			t.Fatal(err)

@@ -121,7 +121,7 @@ func (r Reader) givenUp(ctx context.Context, of bus.Queue) (first *messages.Time
 	for _, m := range oldest {
 		meta, _ := messages.Check(of.Operation(), m.Data) // an invalid one may name it, too
 		if meta.GiveUpAt.Before(m.Time) {                 // it is run again, or names none
-			meta.GiveUpAt = m.Time.Add(giveUpAfter)
+			meta.GiveUpAt = slices.MaxFunc([]time.Time{m.Time, meta.NotBefore}, time.Time.Compare).Add(giveUpAfter)
 		}
 		if first == nil || meta.GiveUpAt.Before(first.Time) {
 			first = optional(meta.GiveUpAt)
