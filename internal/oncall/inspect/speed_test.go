@@ -149,6 +149,20 @@ func TestASearchReadsNoLongQueueAsAWhole(t *testing.T) {
 			t.Errorf("%+v, %v, want none", rows, err)
 		}
 	})
+	body, at := []byte(`{"request_id":"later"}`), time.Now().Add(time.Hour)
+	named, _ := messages.Check(messages.Enroll, body) // it is not valid
+	kept := bus.Schedule{Operation: messages.Enroll, ID: "later", Fingerprint: named.Fingerprint, At: at}.Message(&bus.Request{Data: body})
+	for _, m := range []*nats.Msg{kept, devtest.Message(t, "mandate.enroll.deferred.later", fmt.Sprintf(
+		`{"reason":"scheduled","not_before":%q,"fingerprint":%q}`, at.UTC().Format(time.RFC3339), named.Fingerprint))} {
+		if _, err := in.js.PublishMsg(t.Context(), m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	bounded("show what is not in it", func() {
+		if s, err := in.Stories(t.Context(), "later", time.Now()); err != nil || len(s) != 1 || s[0].Waits == nil {
+			t.Errorf("%+v, %v, want it to be scheduled", s, err)
+		}
+	})
 	for id, place := range map[string]uint64{"q7": 8, fmt.Sprint("q", waiting-7): waiting - 6, fmt.Sprint("q", searched+2500): 0} {
 		bounded("show "+id, func() {
 			s, err := in.Stories(t.Context(), id, time.Now())

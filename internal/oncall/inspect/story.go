@@ -151,14 +151,17 @@ func (r Reader) waiting(ctx context.Context, s *Story, last bus.Message, there b
 	case err != nil:
 		return err
 	}
-	found, err := r.search(ctx, s.Operation, s.RequestID, nil)
-	if f := factsOf(last.Data); err == nil && len(found) == 0 && f.Reason == messages.ReasonScheduled {
+	var found []request
+	if f := factsOf(last.Data); f.Reason == messages.ReasonScheduled {
 		err = r.Scheduled(ctx, s.Operation, s.RequestID, 0, func(m bus.Message) bool {
 			if meta, _ := messages.Check(s.Operation, m.Data); meta.Fingerprint == f.Fingerprint { // not of what was cancelled
 				found = append(found, requestOf(s.Operation, m))
 			}
 			return true
 		})
+	}
+	if err == nil && len(found) == 0 { // which may be long
+		found, err = r.search(ctx, s.Operation, s.RequestID, nil)
 	}
 	if long, ok := errors.AsType[*SkippedError](err); ok {
 		s.Says = long.Error()
