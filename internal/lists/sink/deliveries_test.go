@@ -26,6 +26,7 @@ import (
 	"errand/internal/lists/sink"
 	"errand/internal/lists/sweep"
 	"errand/internal/sandbox/devkit/devtest"
+	"errand/internal/sandbox/devkit/inshort"
 	"errand/pkg/messages"
 )
 
@@ -312,7 +313,7 @@ func storedIDs(t *testing.T, nc *nats.Conn) map[string]int {
 func TestPollersThatRaceNeverStoreAnEventTwice(t *testing.T) {
 	_, nc := devtest.Provisioned(t)
 	withoutDuplicateWindow(t, nc)
-	const rows = 10_000
+	rows := inshort.Choose(t, 10_000, 2000)
 	once(t, race(t, []*nats.Conn{nc}, 3, rows, 100), rows)
 }
 

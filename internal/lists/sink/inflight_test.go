@@ -14,6 +14,7 @@ import (
 	"errand/internal/lists/sink"
 	"errand/internal/lists/sweep"
 	"errand/internal/sandbox/devkit/devtest"
+	"errand/internal/sandbox/devkit/inshort"
 	"errand/pkg/messages"
 )
 
@@ -38,7 +39,8 @@ func TestPagesAreStoredOnceWhoeverHasTheLeadership(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(other.Close)
-	const all, page = 5000, 30
+	const page = 30
+	all := inshort.Choose(t, 5000, 1000)
 	sinks, seen := []*sink.Store{newSink(t, nc), newSink(t, other)}, []map[sweep.ID]int{{}, {}}
 	certain, lost := map[string]int{}, 0
 	learn := func(i int) {
@@ -190,7 +192,7 @@ func TestAnEventThatIsNoneOfTheLogIsAnError(t *testing.T) {
 func TestRowsArePublishedOnceThroughARestart(t *testing.T) {
 	n, nc := devtest.Provisioned(t)
 	withoutDuplicateWindow(t, nc)
-	const all = 10_000
+	all := inshort.Choose(t, 10_000, 2000)
 	order := make([]int, all)
 	for i := range order {
 		order[i] = i
@@ -206,7 +208,7 @@ func TestRowsArePublishedOnceThroughARestart(t *testing.T) {
 	}
 	js, _ := jetstream.New(nc)
 	s, err := js.Stream(t.Context(), bus.MailDeliveries)
-	for err == nil && s.CachedInfo().State.Msgs < all/5 {
+	for err == nil && s.CachedInfo().State.Msgs < uint64(all/5) {
 		_, err = s.Info(t.Context())
 	}
 	if err == nil {
