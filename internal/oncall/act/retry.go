@@ -69,14 +69,24 @@ func (r Requests) retriable(ctx context.Context, op messages.Operation, id strin
 	if state := messages.StateOf(last.Subject); state != messages.Deferred {
 		return found, refuse("%s is %s, and not deferred", id, state)
 	}
-	if f, err := history.ReadFacts(last.Body); err == nil && f.Reason == messages.ReasonScheduled {
+	f, _ := history.ReadFacts(last.Body) // what cannot be read is not stored over
+	scheduled := f.Reason == messages.ReasonScheduled
+	if scheduled && f.NotBefore.After(time.Now()) {
 		return found, refuse("%s is scheduled, %s: cancel it, and publish it again with another time", id, f.Message)
 	}
 	waiting, err := r.Queues.Waiting(ctx, op, id)
 	if _, long := errors.AsType[*inspect.SkippedError](err); err != nil && !long {
 		return found, err
 	}
-	f, _ := history.ReadFacts(last.Body) // what cannot be read is not stored over
+	if scheduled { // a server whose storage was full at its time does not try again until it is restarted
+		if err := r.Reader.Scheduled(ctx, op, id, 0, func(m bus.Message) bool {
+			due := bus.Due(m.Subject, m.Header, m.Data)
+			waiting = append(waiting, bus.Message{Subject: due.Subject, Header: due.Header, Data: due.Data})
+			return true
+		}); err != nil {
+			return found, err
+		}
+	}
 	i := slices.IndexFunc(waiting, func(m bus.Message) bool { return f.Fingerprint == "" || fingerprintOf(op, m.Data) == f.Fingerprint })
 	if i < 0 {
 		return found, refuse("its queue does not have %s, or is too long to be searched", id)

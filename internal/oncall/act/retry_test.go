@@ -138,6 +138,24 @@ func TestARequestWhoseTimeHasComeIsRetriedWhateverNamesIt(t *testing.T) {
 	}
 }
 
+// Where the servers' storage was full when its time came, the message of a scheduled request stays with them.
+func TestARequestThatWasNotPutIntoItsQueueAtItsTimeIsRetried(t *testing.T) {
+	d := newDeadLetters(t)
+	scheduled := d.put("mail.send.deferred.later", fmt.Sprintf(`{"reason":"scheduled","not_before":"2026-01-01T00:00:00Z","fingerprint":%q}`,
+		printOf(t, messages.Send, mail)))
+	kept := bus.Schedule{Operation: messages.Send, ID: "later", Fingerprint: printOf(t, messages.Send, mail), Sequence: scheduled,
+		At: time.Now().Add(time.Hour)}.Message(&bus.Request{Data: []byte(mail)})
+	if _, err := d.JS.PublishMsg(t.Context(), kept); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Retry(t.Context(), "", "later", "there is room again"); err != nil {
+		t.Fatal(err)
+	}
+	if got := d.queued(bus.MailRequests); len(got) != 1 || got[0].Header.Get(bus.HeaderScheduled) != fmt.Sprint(scheduled) {
+		t.Errorf("its queue has %+v", got)
+	}
+}
+
 // Whether a retry would change anything depends on the queue of the request's own lane.
 func TestARetryInALaneThatIsPausedIsRefused(t *testing.T) {
 	d := newDeadLetters(t)
