@@ -63,7 +63,7 @@ func screen(c console, s inspect.Status) {
 		}
 	}
 	section([]string{"PROGRAM", "HOST", "VERSION", "UP", "STATE"}, programRows(s.Programs, now))
-	section([]string{"QUEUE", "UNTAKEN", "OLDEST", "TAKEN", "OLDEST", "PULLS", "STATE"}, queueRows(s.Queues, now))
+	section([]string{"QUEUE", "UNTAKEN", "OLDEST", "TAKEN", "OLDEST", "SCHEDULED", "PULLS", "STATE"}, queueRows(s.Queues, now))
 	section([]string{"LAST HOUR", "GOOD", "FAILED", "UNCERTAIN", "PARTIAL", "DEFERRED", "RESOLVED"}, outcomeRows(s.Outcomes))
 	section([]string{"STREAM", "MESSAGES", "SIZE", "LIMIT", "REPLICAS", "MADE"}, streamRows(s))
 	fmt.Fprintln(c.out, "\nSending log: "+readUpTo(s, s.Poller, bus.LogPoller, "published"))
@@ -115,12 +115,15 @@ func queueRows(queues []inspect.Queue, now time.Time) (rows [][]cell) {
 		if q.PausedUntil != nil {
 			state = cell{"paused until " + stamp(q.PausedUntil.Time, now), yellow}
 		}
-		oldest := q.Oldest
+		oldest, later := q.Oldest, cellOf("")
+		if q.Lane == "" && q.Operation.HasLanes() {
+			later = numberCell(q.Scheduled)
+		}
 		if q.Taken == 0 {
 			oldest = nil
 		}
 		rows = append(rows, []cell{cellOf(q.String()), numberCell(q.Untaken), cellOf(since(q.FirstFree, now)),
-			numberCell(q.Taken), cellOf(since(oldest, now)), numberCell(q.Pulls), state})
+			numberCell(q.Taken), cellOf(since(oldest, now)), later, numberCell(q.Pulls), state})
 	}
 	return rows
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/bus"
+	"errand/internal/oncall/inspect"
 	"errand/internal/programs"
 	"errand/internal/sandbox/devkit/devtest"
 	"errand/pkg/messages"
@@ -110,7 +111,14 @@ func TestARequestStaysInItsLane(t *testing.T) {
 		b.wantOne("mail.send.failed.m1")
 		b.wantOne("dead." + bulk)
 		b.redrive("m1")
+		scheduled := func() uint64 {
+			q, err := (inspect.Reader{Conn: b.js.Conn(), JS: b.js}).Queue(t.Context(), bus.SendQueue, time.Now())
+			must(t, err)
+			return q.Scheduled
+		}
+		equal(t, "scheduled requests", scheduled(), 1)
 		time.Sleep(2 * time.Minute)
+		equal(t, "scheduled requests", scheduled(), 0)
 		b.publish("mail.send.requested", message("m2", 1))
 		b.declare("late")
 		b.publish("mail.send.requested.lane.late", message("m3", 1))

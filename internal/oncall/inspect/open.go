@@ -26,6 +26,7 @@ import (
 type Queue struct {
 	Operation   messages.Operation `json:"operation"`
 	Lane        string             `json:"lane,omitempty"` // "" for messages.DefaultLane
+	Scheduled   uint64             `json:"scheduled"`      // in all lanes, for a later time; counted with the default lane
 	Untaken     uint64             `json:"untaken"`        // no program had them yet
 	Taken       int                `json:"taken"`          // in flight, or deferred
 	Stranded    int                `json:"stranded"`       // forgotten by the servers: no program will have them
@@ -86,6 +87,11 @@ func (r Reader) Queue(ctx context.Context, of bus.Queue, now time.Time) (Queue, 
 	}
 	if _, q.Oldest, err = r.from(ctx, of, 1); err == nil { // the consumer learns later of what is stored
 		q.Untaken, q.FirstFree, err = r.from(ctx, of, q.delivered+1)
+	}
+	if err == nil && q.Lane == "" && q.Operation.HasLanes() {
+		var later Stream
+		later, err = r.stream(ctx, bus.ScheduledOf(q.Operation))
+		q.Scheduled = later.Messages
 	}
 	if err == nil && q.Oldest != nil && now.Sub(q.Oldest.Time) >= retry.Stranded {
 		q.Stranded, err = bus.Stranded(ctx, r.JS, of)
