@@ -131,7 +131,7 @@ func (r *run[T]) await(ctx context.Context) error {
 }
 
 func (r *run[T]) throttle(ctx context.Context) error {
-	if r.Turn != nil {
+	if r.Turn != nil && r.asked == 0 { // what asks again had its turn, and may be announced
 		turn := r.Turn.In(r.History.Lane)
 		if err := turn.Take(ctx); err != nil {
 			return err

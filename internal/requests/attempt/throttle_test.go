@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"errand/internal/history"
+	"errand/internal/requests/admission"
 	"errand/internal/retry"
 	"errand/pkg/messages"
 )
@@ -129,6 +130,25 @@ func TestASlowNATSAndASlowRateTogetherKeepNoCallFromBeingMade(t *testing.T) {
 		h.log.Before = func(e messages.Event) error { time.Sleep(retry.MayCall + 1); return note(e) }
 		h.deliver(t.Context())
 		h.journalIs(t, "wait", "store started", "wait", "store started", "call ok", "store succeeded")
+	})
+}
+
+// It had its turn among lanes: what was announced is not made to wait for a thousand calls of a heavier one.
+func TestACallThatIsAnnouncedHasOneTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness("ok", "again")
+		h.call.GiveUpAt = time.Now().Add(time.Hour)
+		h.throttled(10 * time.Second)
+		turn, note := admission.NewTurn(1), h.log.Before
+		h.caller.Turn = &turn
+		h.log.Before = func(e messages.Event) error {
+			turn.Try() // another lane's requests have it from now on
+			time.Sleep(retry.MayCall + 1)
+			return note(e)
+		}
+		if got := h.deliver(t.Context()); got.Verdict != Done {
+			t.Errorf("got %s", summary(got))
+		}
 	})
 }
 
