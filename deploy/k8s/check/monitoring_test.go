@@ -485,12 +485,20 @@ func TestAlertsSpeakWhenTheyShould(t *testing.T) {
 		{"ErrandBacklog", "the other operation is paused", []string{`errand_queue_pending{` + mandate + enroll + `} 3000x30`,
 			`errand_queue_paused{` + mandate + `, operation="mandate.transactions"} 1x30`,
 			`errand_requests_total{` + mandate + enroll + `, outcome="failed"} 0x30`}, true},
+		{"ErrandBacklog", "another lane is paused", []string{`errand_queue_pending{` + mandate + enroll + `, lane="default"} 3000x30`,
+			`errand_queue_paused{` + mandate + enroll + `, lane="default"} 0x30`, `errand_queue_paused{` + mandate + enroll +
+				`, lane="bulk"} 1x30`, `errand_requests_total{` + mandate + enroll + `, outcome="failed"} 0x30`}, true},
+		{"ErrandBacklog", "only what is paused waits", []string{`errand_queue_pending{` + mandate + enroll + `, lane="default"} 1x30`,
+			`errand_queue_pending{` + mandate + enroll + `, lane="bulk"} 9000x30`, `errand_queue_paused{` + mandate + enroll +
+				`, lane="bulk"} 1x30`, `errand_requests_total{` + mandate + enroll + `, outcome="succeeded"} 0+120x30`}, false},
 		{"ErrandPaused", "one operation is", []string{`errand_queue_paused{` + mandate + enroll + `} 1x30`,
 			`errand_queue_paused{` + mandate + `, operation="mandate.transactions"} 0x30`}, true},
 		{"ErrandPaused", "none is any longer", []string{`errand_queue_paused{` + mandate + enroll + `} 1x20 0x10`}, false},
 		{"ErrandStranded", "forgotten, and not started over", []string{`errand_queue_stranded{` + mandate + enroll + `} 5x30`}, true},
 		{"ErrandStranded", "the program started the queue over", []string{`errand_queue_stranded{` + mandate + enroll + `} 0x25 5 5 0 0 0`},
 			false},
+		{"ErrandStranded", "a person paused another lane", []string{`errand_queue_stranded{` + mandate + enroll + `, lane="default"} 5x30`,
+			`errand_queue_paused{` + mandate + enroll + `, lane="bulk"} 1x30`}, true},
 		{"ErrandStranded", "a person paused the queue", []string{`errand_queue_stranded{` + mandate + enroll + `} 5x30`,
 			`errand_queue_paused{` + mandate + enroll + `} 1x30`}, false},
 		{"ErrandFailing", "one wrong request, and nothing else", []string{`errand_requests_total{` + mandate + enroll +
