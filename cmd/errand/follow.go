@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -122,11 +123,7 @@ func (f *follower) history(ctx context.Context, last uint64, show func(event)) e
 		return f.news(ctx, show)
 	}
 	var list []event
-	err := f.news(ctx, func(e event) {
-		if list = append(list, e); uint64(len(list)) > last {
-			list = list[1:]
-		}
-	})
+	err := f.news(ctx, func(e event) { list = append(list, e)[max(0, len(list)+1-int(min(last, math.MaxInt))):] })
 	for _, e := range list {
 		show(e)
 	}

@@ -88,10 +88,7 @@ func listGroups(groups []inspect.Group, now time.Time) listing {
 }
 
 func reasonOf(r inspect.Row) string {
-	if r.HTTPStatus == 0 {
-		return string(r.Reason)
-	}
-	return strings.TrimSpace(fmt.Sprintf("%s %d", r.Reason, r.HTTPStatus))
+	return strings.TrimSpace(strings.TrimSuffix(fmt.Sprintf("%s %d", r.Reason, r.HTTPStatus), " 0"))
 }
 
 func stateCell(state messages.State) cell { return cell{string(state), colourOf(state)} }
@@ -112,9 +109,5 @@ func (s selection) query(now time.Time, limit uint) (inspect.Query, error) {
 }
 
 func joined[T ~string](list []T) string {
-	names := make([]string, len(list))
-	for i, name := range list {
-		names[i] = string(name)
-	}
-	return strings.Join(names, ", ")
+	return strings.Trim(strings.ReplaceAll(fmt.Sprint(list), " ", ", "), "[]") // names have no spaces
 }

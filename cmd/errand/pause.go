@@ -56,7 +56,8 @@ func (p *pause) Run(ctx context.Context, c console) error {
 				return err
 			}
 			if outlasts := queue.Outlasts(now); outlasts != "" {
-				fmt.Fprintf(c.errs, "errand: %s: %s; errand resume %s ends the pause\n", q, outlasts, inspect.Short(q.Operation()))
+				fmt.Fprintf(c.errs, "errand: %s: %s; errand resume %s/%s --why REASON ends the pause\n", q, outlasts, inspect.Short(q.Operation()),
+					q.LaneName())
 			}
 			return nil
 		})

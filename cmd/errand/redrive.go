@@ -2,8 +2,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -28,25 +28,16 @@ type deadRedrive struct {
 }
 
 func (*deadRedrive) Help() string {
+	var classes strings.Builder
+	for _, c := range inspect.Classes {
+		fmt.Fprintf(&classes, "    %-17s  %s%s\n", c.Class, c.Means, only[c.Run])
+	}
 	return `Runs requests that ended failed, uncertain or partial again, with their ids and bytes as published. Without
 --yes it only shows its plan:
 
-    safe               no call had an effect
-    may_be_done_twice  a call of unknown fate was made, the events have
-                       expired, or another request was published with the
-                       same Nats-Msg-Id: run only if --accept-twice names
-                       it. An enrollment is called only if the transaction
-                       list proves that it was not taken; a message sends
-                       its unaccepted batches even without --accept-twice
-    was_done           it turned out to be done, or its order number is
-                       listed: run only if --force names it
-    fails_again        it is not valid: run only with --force
-    cancelled          a person withdrew it: run only with --force
-    open, superseded   it already runs or waits, or has newer events:
-                       nothing to do
-    reopened           an earlier redrive was interrupted: it is published
-    cannot_run         for example a conflict with a request_id in the
-                       body: publish it under another id
+` + classes.String() + `
+What may be done twice: an enrollment is called only if the transaction list proves that it was not taken; a message
+sends its unaccepted batches even without --accept-twice.
 
 With --yes, --why and --plan, which the plan ends with, the requests run one after the other, and each result is shown.
 What you agree to is what you have read: a plan is of certain dead letters, and names them by their sequences (seq:17).
@@ -131,6 +122,13 @@ func (d *deadRedrive) query() (inspect.Query, error) {
 	return q, nil
 }
 
+// What --yes runs, and what it runs only if it is named.
+var (
+	ways = map[inspect.Run]string{inspect.RunsAsked: "what is safe", inspect.RunsAccepted: "with --accept-twice seq:N what may be done twice",
+		inspect.RunsForced: "with --force seq:N what was done, withdrawn or not valid"}
+	only = map[inspect.Run]string{inspect.RunsAccepted: ": if --accept-twice names it", inspect.RunsForced: ": if --force names it"}
+)
+
 func (d *deadRedrive) plan(c console, items []act.Item) {
 	l := listing{head: []string{"LETTER", "OPERATION", "CLASS", "REASON", "REQUEST", "WHY"}, none: "no dead letters"}
 	classes := map[inspect.Class]int{}
@@ -144,15 +142,18 @@ func (d *deadRedrive) plan(c console, items []act.Item) {
 		d.show(c, l)
 		return
 	}
-	var said []string
+	said, can := []string{}, []string{}
 	for _, info := range inspect.Classes {
 		if n := classes[info.Class]; n > 0 {
 			said = append(said, fmt.Sprintf("%d %s", n, info.Class))
+			if how := ways[info.Run]; how != "" && !slices.Contains(can, how) {
+				can = append(can, how)
+			}
 		}
 	}
-	text := fmt.Sprintf("%s. Nothing was done: --yes --plan %s --why REASON runs what is safe", strings.Join(said, ", "), act.PlanID(items))
-	if classes[inspect.Twice] > 0 {
-		text += ", --accept-twice seq:N what may be done twice"
+	text := strings.Join(said, ", ") + ". Nothing was done"
+	if len(can) > 0 {
+		text += ": --yes --plan " + act.PlanID(items) + " --why REASON runs " + strings.Join(can, ", ")
 	}
 	l.text = func(c console) { fmt.Fprintf(c.out, "\n%s.\n", text) }
 	if d.show(c, l); d.Output != "table" {
@@ -195,11 +196,8 @@ func (d *deadRedrive) conclude(c console, done []act.Redriven) error {
 		}
 	}
 	fmt.Fprintf(c.errs, "%d of %d run again\n", n, len(done))
-	switch left {
-	case 0:
+	if left == 0 {
 		return nil
-	case 1:
-		return errors.New("1 was not: see its result")
 	}
-	return fmt.Errorf("%d were not: see each result", left)
+	return fmt.Errorf("%d not run again: see what is said of each", left)
 }

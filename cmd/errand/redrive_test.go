@@ -82,12 +82,17 @@ func TestRedriveShowsItsPlanAndDoesItWhenItIsTold(t *testing.T) {
 	}
 	refused(t, "no such dead letter", toDead(n, "olga", "redrive", "signup-3")...)
 
+	if out := errand(t, "", toDead(n, "olga", "redrive", "signup-2")...); !strings.Contains(out, "1 cancelled. Nothing was done: --yes") ||
+		!strings.HasSuffix(out, " --why REASON runs with --force seq:N what was done, withdrawn or not valid.\n") {
+		t.Errorf("of what nothing is safe:\n%s", out)
+	}
+
 	plan := planned(t, toDead(n, "olga", "redrive", "--reason", "refused,cancelled")...)
 	failed(t, mandates, "signup-4", "refused") // since the plan
 	var term terminal
 	err := term.errand(t.Context(), "",
 		toDead(n, "olga", "redrive", "--reason", "refused,cancelled", "--yes", "--why", "INC-17", "--plan", plan)...)
-	if out := term.out.String(); err == nil || err.Error() != "1 was not: see its result" ||
+	if out := term.out.String(); err == nil || err.Error() != "1 not run again: see what is said of each" ||
 		!strings.Contains(out, "done      signup-1  reopened and published") ||
 		!strings.Contains(out, "not_done  signup-2  nothing was done: a person withdrew it") || strings.Contains(out, "signup-4") ||
 		!strings.Contains(term.errs.String(), "1 more came since the plan") {
@@ -98,6 +103,8 @@ func TestRedriveShowsItsPlanAndDoesItWhenItIsTold(t *testing.T) {
 		t.Errorf("show\n%s", out)
 	}
 	plan = planned(t, toDead(n, "olga", "redrive", "seq:1", "signup-2")...)
+	refused(t, `"all" is not a sequence of the plan`, toDead(n, "olga", "redrive", "seq:1", "signup-2", "--force", "all", "--yes", "--plan",
+		plan, "--why", "INC-17")...)
 	again := toDead(n, "olga", "redrive", "seq:1", "signup-2", "--force", "seq:2", "--yes", "--plan", plan, "--why", "INC-17", "-o", "name")
 	if out := errand(t, "", again...); out != "signup-2\n" {
 		t.Errorf("by sequence and by name: %q", out)

@@ -93,7 +93,7 @@ func writeStory(c console, s inspect.Story, now time.Time) {
 	part("Mandate: transaction list and callbacks", eventRows(shown, now))
 	s.More += uint64(len(s.Mandate) - len(shown))
 	if s.More > 0 {
-		fmt.Fprintf(c.out, "and %d more: errand watch --since 30d --exit %s\n", s.More, s.RequestID)
+		fmt.Fprintf(c.out, "and %d more: errand watch --since 30d --exit %s\n", s.More, inspect.Argument(s.RequestID))
 	}
 	var dead [][]cell
 	for _, d := range s.Dead {

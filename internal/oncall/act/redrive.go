@@ -107,8 +107,9 @@ func (i Item) named(in []string) bool { return slices.Contains(in, inspect.Name(
 
 // checked is an error for names that are not of the plan, such as request ids: a request may have got another dead letter since.
 func (c Consent) checked(items []Item) error {
-	for _, name := range slices.Concat(c.Accept, c.Force) {
-		if name != All && !slices.ContainsFunc(items, func(i Item) bool { return i.named([]string{name}) }) {
+	accept := slices.DeleteFunc(slices.Clone(c.Accept), func(name string) bool { return name == All })
+	for _, name := range slices.Concat(accept, c.Force) {
+		if !slices.ContainsFunc(items, func(i Item) bool { return i.named([]string{name}) }) {
 			return fmt.Errorf("%w: %q is not a sequence of the plan, such as %s17", ErrNothingDone, name, inspect.BySequence)
 		}
 	}

@@ -259,7 +259,7 @@ func (i Item) ended(ctx context.Context, log history.Log, last history.Entry, f 
 	i.afterUnknown = f.AfterUnknown || i.was.State == messages.Uncertain
 	left := i.letter.Event.Message.Header.Get(nats.MsgIdHdr) // names the event that it was left for
 	if outcome.Sequence > 0 && left != bus.DeadLetterID(i.Operation, i.RequestID, outcome.Sequence) {
-		return i.as(inspect.Superseded, "it ended again since: see errand show %s", i.RequestID), nil
+		return i.as(inspect.Superseded, "it ended again since: see errand show %s", inspect.Argument(i.RequestID)), nil
 	}
 	i.Class, i.Says = inspect.ClassOf(i.Operation, i.State, f)
 	named, _ := messages.Check(i.Operation, i.letter.Event.Message.Data)

@@ -347,9 +347,9 @@ func TestARedriveThatWasInterruptedIsFinished(t *testing.T) {
 func TestWhatIsReopenedAndNotPublishedIsSeen(t *testing.T) {
 	d := newDeadLetters(t)
 	contents := enrollment("DD1")
-	for _, id := range []string{"left", "queued", "MANDATE_REQUESTS-99"} {
+	for _, id := range []string{"left", "-left", "queued", "MANDATE_REQUESTS-99"} {
 		d.ended(messages.Enroll, id, contents, messages.Failed, `,"reason":"refused"`)
-		if id == "left" {
+		if strings.HasSuffix(id, "left") {
 			d.put("mandate.enroll.reopened."+id, fmt.Sprintf(`{"request_id":%q,"by":"ben","why":"INC-1","was":{"state":"failed"},"fingerprint":%q}`,
 				id, printOf(t, messages.Enroll, contents)))
 			continue
@@ -365,6 +365,9 @@ func TestWhatIsReopenedAndNotPublishedIsSeen(t *testing.T) {
 		!strings.HasSuffix(got, ", and not published: `errand dead redrive left` finishes it") {
 		t.Errorf("left: %q", got)
 	}
+	if got := says("-left"); !strings.HasSuffix(got, ", and not published: `errand dead redrive -- -left` finishes it") {
+		t.Errorf("-left: %q", got)
+	}
 	for _, id := range []string{"queued", "MANDATE_REQUESTS-99"} {
 		if got := says(id); strings.Contains(got, "not published") {
 			t.Errorf("%s: %q", id, got)
@@ -377,14 +380,15 @@ func TestWhatIsReopenedAndNotPublishedIsSeen(t *testing.T) {
 		why = append(why, o.RequestID+": "+string(o.State)+", "+o.Why)
 	}
 	slices.Sort(why)
-	want := []string{"MANDATE_REQUESTS-99: reopened, no mandate-consumer answers",
+	want := []string{"-left: reopened, reopened and not published: errand dead redrive finishes it",
+		"MANDATE_REQUESTS-99: reopened, no mandate-consumer answers",
 		"left: reopened, reopened and not published: errand dead redrive finishes it", "queued: reopened, no mandate-consumer answers"}
 	if diff := cmp.Diff(want, why); diff != "" {
 		t.Errorf("stuck (-want +got):\n%s", diff)
 	}
 	rows, err := d.Reader.List(t.Context(), inspect.Query{States: []messages.State{messages.Reopened}}, time.Now())
 	d.must(err)
-	if len(rows) != 3 || !strings.HasPrefix(rows[0].Message, "reopened by ann@example.com (INC-2)") {
+	if len(rows) != 4 || !strings.HasPrefix(rows[0].Message, "reopened by ann@example.com (INC-2)") {
 		t.Errorf("list: %+v", rows)
 	}
 }
@@ -419,7 +423,7 @@ func TestWhatWasDoneOrCancelledIsRunAgainByNameAlone(t *testing.T) {
 	d.ended(messages.Enroll, "listed", enrollment("2"), messages.Uncertain, `,"reason":"link_lost"`)
 	d.ended(messages.Enroll, "other", enrollment("3"), messages.Failed, `,"reason":"cancelled"`)
 	plan := d.plan("gone", "listed", "other")
-	got := d.redrive(plan, act.Consent{Accept: []string{act.All}, Force: append(names(plan[:2]), act.All)})
+	got := d.redrive(plan, act.Consent{Accept: []string{act.All}, Force: names(plan[:2])})
 	want := []string{"gone done reopened and published", "listed done reopened and published", "other not_done nothing was done"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -101,6 +101,9 @@ func (r Reader) last(ctx context.Context, op messages.Operation, id string) (bus
 	return bus.Last(ctx, r.Conn, bus.EventsOf(op), op.Filter(id))
 }
 
+// Argument is an id as a command that is printed has it: one that begins with - would be an option.
+func Argument(id string) string { return strings.TrimSpace(strings.Replace(" "+id, " -", "-- -", 1)) }
+
 // hidden reports whether this account does not have a stream or queue: a service has copies of the events alone.
 func hidden(err error) bool {
 	return errors.Is(err, bus.ErrNoStream) || errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrConsumerNotFound)

@@ -181,7 +181,8 @@ func (r Reader) waiting(ctx context.Context, s *Story, last bus.Message, there b
 		switch f := factsOf(last.Data); {
 		case !there:
 		case messages.StateOf(last.Subject) == messages.Reopened && f.By != messages.ByCorrection:
-			s.Says = reopenedBy(f) + " " + Ago(now.Sub(last.Time)) + ", and not published: `errand dead redrive " + s.RequestID + "` finishes it"
+			s.Says = reopenedBy(f) + " " + Ago(now.Sub(last.Time)) + ", and not published: `errand dead redrive " + Argument(s.RequestID) +
+				"` finishes it"
 		default:
 			s.Says = string(messages.StateOf(last.Subject)) + ", and its queue no longer has it: was the stream made again?"
 		}
