@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,9 +49,7 @@ func (r Reader) DeadLetters(ctx context.Context, q Query) ([]DeadLetter, error) 
 		letters = append(letters, found...)
 	}
 	slices.SortStableFunc(letters, func(a, b DeadLetter) int { return b.Time.Compare(a.Time.Time) })
-	if q.Limit > 0 && len(letters) > q.Limit {
-		letters = letters[:q.Limit]
-	}
+	letters = letters[:min(len(letters), cmp.Or(q.Limit, len(letters)))]
 	return letters, each(len(letters), func(i int) error {
 		last, there, err := r.last(ctx, letters[i].Operation, letters[i].RequestID)
 		if there {
@@ -75,10 +74,7 @@ func (r Reader) deadOfOperation(ctx context.Context, op messages.Operation, q Qu
 		}
 		return true
 	})
-	if q.Limit > 0 && len(letters) > q.Limit {
-		letters = letters[len(letters)-q.Limit:]
-	}
-	return letters, err
+	return letters[max(0, len(letters)-cmp.Or(q.Limit, len(letters))):], err
 }
 
 // ErrNoDeadLetter means that no dead letter has that sequence or request.
@@ -95,22 +91,17 @@ func Name(sequence uint64) string { return BySequence + strconv.FormatUint(seque
 func (r Reader) DeadLettersOf(ctx context.Context, name string) (letters []DeadLetter, err error) {
 	if number, is := strings.CutPrefix(name, BySequence); is {
 		sequence, _ := strconv.ParseUint(number, 10, 64) // none has 0
-		letter, there, err := r.letterAt(ctx, sequence)
-		if err != nil || there {
-			return []DeadLetter{letter}, err
+		next, err := (&bus.Scan{Stream: bus.DeadLetters, Filter: "dead.>", From: sequence, Page: 1}).Next(ctx, r.Conn)
+		switch {
+		case err != nil:
+			return nil, err
+		case len(next) > 0 && next[0].Sequence == sequence:
+			return []DeadLetter{deadLetterOf(next[0])}, nil
 		}
 	} else if letters, err = r.lettersOfRequest(ctx, name); err != nil || len(letters) > 0 {
 		return letters, err
 	}
 	return nil, fmt.Errorf("%s: %w", name, ErrNoDeadLetter)
-}
-
-func (r Reader) letterAt(ctx context.Context, sequence uint64) (DeadLetter, bool, error) {
-	next, err := (&bus.Scan{Stream: bus.DeadLetters, Filter: "dead.>", From: sequence, Page: 1}).Next(ctx, r.Conn)
-	if err != nil || len(next) == 0 || next[0].Sequence != sequence {
-		return DeadLetter{}, false, err
-	}
-	return deadLetterOf(next[0]), true, nil
 }
 
 // lettersOfRequest returns the dead letters of a request's last outcomes, the newest first.

@@ -55,10 +55,7 @@ func (r Reader) List(ctx context.Context, q Query, now time.Time) ([]Row, error)
 	rows := slices.Concat(found...)
 	rows = slices.DeleteFunc(rows, func(row Row) bool { return row.gone })
 	slices.SortStableFunc(rows, func(a, b Row) int { return b.Time.Compare(a.Time.Time) })
-	if q.Limit > 0 && len(rows) > q.Limit {
-		rows = rows[:q.Limit]
-	}
-	return rows, nil
+	return rows[:min(len(rows), cmp.Or(q.Limit, len(rows)))], nil
 }
 
 // limitOfScan is how many of the newest messages under a filter are enough; 0: nobody knows.

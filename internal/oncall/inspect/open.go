@@ -38,7 +38,7 @@ type Queue struct {
 	GivenUp     *messages.Time     `json:"given_up,omitempty"` // when the first of its oldest requests is, of a paused queue
 
 	delivered uint64    // sequence of the last one that a program had
-	restored  time.Time // when its history was made, if it is younger than one of its requests
+	restored  time.Time // when its history was made, if it has forgotten requests and it is younger than one of them
 }
 
 // Of is the queue itself.
@@ -96,7 +96,7 @@ func (r Reader) Queue(ctx context.Context, of bus.Queue, now time.Time) (Queue, 
 	if err == nil && q.Oldest != nil && now.Sub(q.Oldest.Time) >= retry.Stranded {
 		q.Stranded, err = bus.Stranded(ctx, r.JS, of)
 	}
-	if err == nil && q.Oldest != nil {
+	if err == nil && q.Stranded > 0 {
 		q.restored, err = bus.Younger(ctx, r.JS, of, q.Oldest.Time)
 	}
 	if err == nil && q.PausedUntil != nil {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"errand/internal/bus"
+	"errand/internal/retry"
 	"errand/pkg/messages"
 )
 
@@ -55,6 +56,7 @@ var ProblemKinds = []ProblemKind{
 	{"not_ready", Warning, atProgram, "%s on %s: %s"},
 	{"queue_full", Critical, atNATS, "%s has %d%% of its maximum size: new requests are refused"},
 	{"stranded", Critical, atQueue, "%s: the queue has forgotten %d of its requests: %s"},
+	{"overdue", Critical, atQueue, "%s: %d scheduled, due for %s and not in the queue: errand provision --missing --repair"},
 	{"paused", Info, atQueue, "%s is paused for another %s%s"},
 	{"pause_outlasts", Warning, atQueue, "%s: %s"},
 	{"backlog", Warning, atQueue, "%s: %d waiting for a worker, the oldest for %s"},
@@ -108,25 +110,25 @@ type problems struct {
 func (p *problems) add(kind string, args ...any) {
 	i := slices.IndexFunc(ProblemKinds, func(k ProblemKind) bool { return k.Kind == kind })
 	k := ProblemKinds[i]
-	p.list = append(p.list, Problem{kind, k.Severity, k.Where, fmt.Sprintf(k.Says, args...)})
+	problem := Problem{kind, k.Severity, k.Where, fmt.Sprintf(k.Says, args...)}
+	if !slices.Contains(p.list, problem) { // replicas and lanes say the same
+		p.list = append(p.list, problem)
+	}
 }
 
 func (p *problems) since(t *messages.Time) time.Duration { return p.now.Sub(t.Time) }
 
 func (p *problems) programs(s Status) {
-	held, noted := map[string]bool{}, map[string]bool{}
+	held := map[string]bool{}
 	for _, program := range s.Programs {
 		for _, note := range program.Notes {
-			if !noted[program.Program+note] { // its replicas say the same
-				noted[program.Program+note] = true
-				p.add("noted", program.Program, note)
-			}
+			p.add("noted", program.Program, note)
 		}
 		for _, request := range program.Duplicates {
 			p.add("duplicates", request)
 		}
 		for _, h := range program.Holds {
-			if text := string(h.Operation) + h.Why; !held[text] { // likewise
+			if text := string(h.Operation) + h.Why; !held[text] { // of its replicas one
 				held[text] = true
 				p.add("held", h.Operation, Span(p.since(&h.Since)), h.Why)
 			}
@@ -165,8 +167,16 @@ func (p *problems) queues(s Status) {
 		if q.FirstFree != nil && p.since(q.FirstFree) > longWait && stopped(q, s.Programs) == "" { // more programs would not help
 			p.add("backlog", q, q.Untaken, Span(p.since(q.FirstFree)))
 		}
-		if !q.restored.IsZero() {
-			p.add("restored", bus.EventsOf(q.Operation), Span(p.now.Sub(q.restored)), q.Operation)
+		for _, st := range s.Streams {
+			if st.Name == bus.EventsOf(q.Operation) && q.Oldest != nil && q.Oldest.Before(st.Created.Time) {
+				p.add("restored", st.Name, Span(p.since(&st.Created)), q.Operation)
+			}
+		}
+	}
+	for _, q := range s.due {
+		works := func(o bus.ProgramStatus) bool { return o.Program == bus.ProgramOf(q.Operation) && len(o.Faults) == 0 }
+		if q.FirstFree != nil && p.since(q.FirstFree) > retry.Stranded && slices.ContainsFunc(s.Programs, works) {
+			p.add("overdue", q, q.Untaken, Span(p.since(q.FirstFree)))
 		}
 	}
 }

@@ -6,8 +6,11 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go"
 
 	"errand/internal/bus"
 	"errand/pkg/messages"
@@ -56,7 +59,9 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 		{func(s *Status) { s.Queues[0].Stranded = 5 },
 			[]string{"stranded: mandate.enroll: the queue has forgotten 5 of its requests: errand provision --missing --repair"}},
 		{func(s *Status) { // it may have run them: the programs do not start it over, either
-			s.Queues[0].Stranded, s.Queues[0].restored = 5, ago(59*time.Minute).Time
+			made, oldest := ago(59*time.Minute), ago(time.Hour)
+			s.Queues[0].Stranded, s.Queues[0].restored, s.Queues[0].Oldest = 5, made.Time, &oldest
+			s.Streams = append(s.Streams, Stream{Name: bus.MandateEvents, Created: made})
 		}, []string{"stranded: mandate.enroll: the queue has forgotten 5 of its requests: nobody knows which of these were run: " +
 			"first read docs/on-call/disaster.md",
 			"restored: MANDATE_EVENTS was made 59m ago, after requests of mandate.enroll that still wait: whether these were run " +
@@ -80,6 +85,19 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 			s.Queues[0].PausedUntil, s.Queues[0].GivenUp = &until, &given
 		}, []string{"paused: mandate.enroll is paused for another 3h",
 			"pause_outlasts: mandate.enroll: the time of one of its 500 oldest requests ends in 2h, before the pause does, and it will fail"}},
+		{func(s *Status) {
+			at := ago(121 * time.Second)
+			s.due[1] = Queue{Operation: messages.Send, Untaken: 7, FirstFree: &at}
+		},
+			[]string{"overdue: mail.send: 7 scheduled, due for 2m and not in the queue: errand provision --missing --repair"}},
+		{func(s *Status) { // whoever moves them is not ready
+			at := ago(time.Hour)
+			s.due[1], s.Programs[1].Faults = Queue{Operation: messages.Send, Untaken: 7, FirstFree: &at}, []string{"no disk"}
+		}, []string{"nobody_ready: mail-consumer on : no disk"}},
+		{func(s *Status) {
+			at := ago(time.Minute)
+			s.due[0] = Queue{Operation: messages.Enroll, Untaken: 7, FirstFree: &at}
+		}, nil},
 		{func(s *Status) { *s.Poller.ReadThrough = ago(6 * time.Minute) }, []string{"log_lag: the sending log is read up to 6m ago"}},
 		{func(s *Status) {
 			marked := ago(7 * time.Minute)
@@ -97,8 +115,11 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 			[]string{"no_transaction_poller: no transaction-poller answers, and none has read the list for 3h: does one run?"}},
 		{func(s *Status) { s.Streams[0].Bytes = 81 }, []string{"stream_fills: S has 81% of its maximum size"}},
 		{func(s *Status) { s.Streams[0].Current = 2 }, []string{"replicas: S has 2 of 3 replicas"}},
-		{func(s *Status) {
-			s.Queues[0].restored = ago(59 * time.Minute).Time
+		{func(s *Status) { // of all lanes it is said once
+			oldest := ago(time.Hour)
+			s.Queues[0].Oldest = &oldest
+			s.Queues = append(s.Queues, s.Queues[0])
+			s.Streams = append(s.Streams, Stream{Name: bus.MandateEvents, Created: ago(59 * time.Minute)})
 		}, []string{"restored: MANDATE_EVENTS was made 59m ago, after requests of mandate.enroll that still wait: whether " +
 			"these were run before is not known to it"}},
 		{func(s *Status) { s.Streams[0].Name, s.Streams[0].Bytes = bus.MailRequests, 96 },
@@ -253,6 +274,7 @@ var alertsOf = map[string][]string{
 	"not_ready":             {"ErrandNotReady"},
 	"queue_full":            {"ErrandQueueRefuses"},
 	"stranded":              {"ErrandStranded"},
+	"overdue":               {"ErrandStranded"},
 	"paused":                {"ErrandPaused"},
 	"backlog":               {"ErrandBacklog"},
 	"failing":               {"ErrandFailing"},
@@ -288,6 +310,51 @@ var alertsAlone = map[string]string{
 	"ErrandMemory":             "each process measures it for itself",
 	"ErrandRecipientsFull":     "the poller notes it",
 	"ErrandRestarts":           "Kubernetes restarts programs, and knows how often",
+}
+
+// What a schedule has forgotten is no queue's, and only ErrandStranded told.
+func TestScheduledRequestsThatStayBehindAreSeen(t *testing.T) {
+	t.Parallel()
+	in := provisioned(t)
+	in.store("scheduled.mail.send.due.r.0123456789abcdef", body{"request_id": "r"}, bus.HeaderRequestID, "r")
+	if _, err := in.js.ResetConsumerToSequence(t.Context(), bus.MailScheduled, bus.SendSchedules.Name, 2); err != nil {
+		t.Fatal(err)
+	}
+	s, err := in.Status(t.Context(), time.Now().Add(time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Programs = append(s.Programs, bus.ProgramStatus{Program: "mail-consumer"})
+	want := "mail.send: 1 scheduled, due for 60m and not in the queue: errand provision --missing --repair"
+	if got := ids(Problems(s), func(p Problem) string { return p.What }); !slices.Contains(got, want) {
+		t.Errorf("got %q, want among them %q", got, want)
+	}
+}
+
+// Each more is an answer more that may be lost.
+func TestStatusAsksForAHistoryOnce(t *testing.T) {
+	t.Parallel()
+	in := provisioned(t)
+	for _, op := range Operations {
+		in.store(op.Requested(), body{"request_id": "r"})
+	}
+	asked := atomic.Int32{}
+	sub, err := in.Conn.Subscribe("$JS.API.STREAM.INFO.MANDATE_EVENTS", func(*nats.Msg) { asked.Add(1) })
+	if err == nil {
+		err = in.Conn.Flush()
+	}
+	if err == nil {
+		_, err = in.Status(t.Context(), time.Now())
+	}
+	if err == nil {
+		err = sub.Drain()
+	}
+	for err == nil && sub.IsValid() {
+		<-time.After(time.Millisecond)
+	}
+	if n := asked.Load(); err != nil || n != 1 {
+		t.Errorf("it was asked for %d times, %v", n, err)
+	}
 }
 
 // To deliver them is to run them again, if the history that was lost had their outcomes.

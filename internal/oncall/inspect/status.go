@@ -26,6 +26,8 @@ type Status struct {
 	Transactions *Poller  `json:"transaction_poller,omitempty"`
 	Streams      []Stream `json:"streams"`
 	Storage      Storage  `json:"storage"`
+
+	due [2]Queue // what of the schedules is not in its queue though its time has come
 }
 
 // Outcome is how many requests of an operation came into a state.
@@ -89,6 +91,8 @@ func (r Reader) Status(ctx context.Context, now time.Time) (Status, error) {
 			}
 			return err
 		},
+		func() (err error) { s.due[0], err = r.due(ctx, messages.Enroll, bus.EnrollSchedules); return err },
+		func() (err error) { s.due[1], err = r.due(ctx, messages.Send, bus.SendSchedules); return err },
 		func() (err error) { s.Storage, err = r.storage(ctx); return err },
 		func() (err error) { s.Queues, err = r.Queues(ctx, now, Operations...); return err },
 	}
@@ -191,6 +195,14 @@ func (r Reader) watermark(ctx context.Context, stream string, list messages.Oper
 		return p, err
 	}
 	return Poller{Watermark: optional(body.CompleteThrough.Time), Marked: optional(m.Time)}, nil
+}
+
+func (r Reader) due(ctx context.Context, op messages.Operation, of bus.Queue) (q Queue, err error) {
+	q.Operation = op
+	if q.Untaken, q.FirstFree, err = r.from(ctx, of, 1); hidden(err) { // a lost stream is its program's fault
+		err = nil
+	}
+	return q, err
 }
 
 func (r Reader) storage(ctx context.Context) (Storage, error) {
