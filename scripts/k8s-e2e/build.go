@@ -36,81 +36,39 @@ var commands = []struct{ name, pkg string }{
 
 const toValidate = 2
 
-// build is the command that builds the binaries.
-type build struct {
-	place
-	Check bool `help:"Build nothing; fail if validate would have to build."`
-}
-
-// Run builds what is missing.
-func (b *build) Run(ctx context.Context) error {
-	if b.Check {
-		return b.check()
-	}
-	bin, err := b.binaries(ctx, len(commands))
-	if err == nil {
-		fmt.Println("built:", bin)
-	}
-	return err
-}
-
-// check returns an error that says what validate still needs.
-func (b *build) check() error {
-	bin, err := b.binaryDir()
-	if err != nil {
-		return err
-	}
-	for _, c := range commands[:toValidate] {
-		if missing(bin, c.name) {
-			err = errors.Join(err, fmt.Errorf("not built yet: %s; `go run -C scripts/k8s-e2e . validate` does", c.name))
-		}
-	}
-	return errors.Join(err, installed("etcd"))
-}
-
 // place has the directories that every command uses.
 type place struct {
 	Cache string `env:"ERRAND_K8S_CACHE" type:"path" placeholder:"DIR" help:"For binaries and a cluster; default: the user's cache."`
 }
 
 // cache is the directory of everything that this program keeps.
-func (p *place) cache() (string, error) {
+func (p *place) cache() string {
 	if p.Cache != "" {
-		return p.Cache, nil
+		return p.Cache
 	}
-	dir, err := os.UserCacheDir()
-	return filepath.Join(dir, "errand-k8s"), err
+	return filepath.Join(get(os.UserCacheDir()), "errand-k8s")
 }
 
+// sources are what the binaries are built from.
+func sources() fs.FS { return os.DirFS(filepath.Join(tree(), directory, "cluster")) }
+
 // binaryDir is the directory of the binaries of these sources.
-func (p *place) binaryDir() (string, error) {
-	cache, err := p.cache()
-	if err != nil {
-		return "", err
-	}
-	root, err := tree()
-	if err != nil {
-		return "", err
-	}
-	sources, sum := os.DirFS(filepath.Join(root, directory, "cluster")), sha256.New()
-	err = fs.WalkDir(sources, ".", func(name string, d fs.DirEntry, err error) error {
+func (p *place) binaryDir() string {
+	sum := sha256.New()
+	must(fs.WalkDir(sources(), ".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
-		text, err := fs.ReadFile(sources, name)
+		text, err := fs.ReadFile(sources(), name)
 		fmt.Fprintf(sum, "%s %d\n%s", name, len(text), text)
 		return err
-	})
-	return filepath.Join(cache, hex.EncodeToString(sum.Sum(nil))[:12], "bin"), err
+	}))
+	return filepath.Join(p.cache(), hex.EncodeToString(sum.Sum(nil))[:12], "bin")
 }
 
 // tree is the root of the project.
-var tree = sync.OnceValues(func() (string, error) {
-	out, err := output(exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "errand"))
-	if err != nil {
-		return "", fmt.Errorf("run it inside errand's tree: %w", err)
-	}
-	return strings.TrimSpace(string(out)), nil
+var tree = sync.OnceValue(func() string {
+	return strings.TrimSpace(string(get(output(exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "errand")))))
 })
 
 // missing reports whether a binary is not in a directory.
@@ -120,15 +78,8 @@ func missing(dir, name string) bool {
 }
 
 // binaries returns the directory of the binaries, after it has built what is missing of the first n.
-func (p *place) binaries(ctx context.Context, n int) (string, error) {
-	bin, err := p.binaryDir()
-	if err != nil {
-		return "", err
-	}
-	root, err := tree()
-	if err != nil {
-		return "", err
-	}
+func (p *place) binaries(ctx context.Context, n int) string {
+	bin := p.binaryDir()
 	src := filepath.Join(filepath.Dir(bin), "src")
 	copied := false
 	for i, c := range commands[:n] {
@@ -136,33 +87,23 @@ func (p *place) binaries(ctx context.Context, n int) (string, error) {
 			continue
 		}
 		if !copied { // go build writes go.sum beside the go.mod
-			if err := errors.Join(os.RemoveAll(src), os.CopyFS(src, os.DirFS(filepath.Join(root, directory, "cluster")))); err != nil {
-				return "", err
-			}
+			must(errors.Join(os.RemoveAll(src), os.CopyFS(src, sources())))
 			copied = true
 		}
 		fmt.Printf("building %d of %d: %s\n", i+1, n, c.name)
 		// Under a temporary name first, so that a binary with its final name is complete.
 		unfinished := filepath.Join(bin, "."+c.name)
-		_, err := goCommand(ctx, src, "build", "-mod=mod", "-trimpath", "-ldflags", "-s -w", "-o", unfinished, c.pkg)
-		if err == nil {
-			err = os.Rename(unfinished, filepath.Join(bin, c.name))
-		}
-		if err != nil {
-			return "", err
-		}
+		get(goCommand(ctx, src, "build", "-mod=mod", "-trimpath", "-ldflags", "-s -w", "-o", unfinished, c.pkg))
+		must(os.Rename(unfinished, filepath.Join(bin, c.name)))
 	}
-	return bin, nil
+	return bin
 }
 
 // module downloads a module, named with its version, and returns its directory.
-func module(ctx context.Context, name string) (string, error) {
-	out, err := goCommand(ctx, os.TempDir(), "mod", "download", "-json", name)
+func module(ctx context.Context, name string) string {
 	var got struct{ Dir string }
-	if err == nil {
-		err = json.Unmarshal(out, &got)
-	}
-	return got.Dir, err
+	must(json.Unmarshal(get(goCommand(ctx, os.TempDir(), "mod", "download", "-json", name)), &got))
+	return got.Dir
 }
 
 // goCommand runs the go command in dir; the error contains its messages.
@@ -190,8 +131,8 @@ var packages = map[string]string{"etcd": "etcd-server", "containerd": "container
 	"ctr": "containerd", "/bin/busybox": "busybox-static", "runc": "runc", "ip": "iproute2", "nft": "nftables",
 	"/usr/lib/cni/ptp": "containernetworking-plugins"}
 
-// installed returns an error that names the packages of missing programs.
-func installed(programs ...string) error {
+// needs ends the run with an error that names the packages of missing programs.
+func needs(programs ...string) {
 	var absent []string
 	for _, program := range programs {
 		if _, err := exec.LookPath(program); err != nil && !slices.Contains(absent, packages[program]) {
@@ -199,7 +140,6 @@ func installed(programs ...string) error {
 		}
 	}
 	if len(absent) > 0 {
-		return errors.New("missing on this machine: apt-get install --no-install-recommends " + strings.Join(absent, " "))
+		must(errors.New("missing on this machine: apt-get install --no-install-recommends " + strings.Join(absent, " ")))
 	}
-	return nil
 }

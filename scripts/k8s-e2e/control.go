@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -25,27 +24,16 @@ type local struct {
 }
 
 // newLocal creates the keys and starts etcd and the API server.
-func newLocal(ctx context.Context, dir, bin, address string) (*local, error) {
+func newLocal(ctx context.Context, dir, bin, address string) *local {
 	c := &local{dir: dir, bin: bin, address: address}
-	var err error
-	if c.processes, err = newProcesses(filepath.Join(dir, "logs")); err != nil {
-		return nil, err
-	}
-	if err := os.MkdirAll(c.path("pki"), 0o700); err != nil {
-		return nil, err
-	}
-	ports, err := freePorts(address, 3)
-	if err != nil {
-		return nil, err
-	}
+	c.processes = newProcesses(c.path("logs"))
+	must(os.MkdirAll(c.path("pki"), 0o700))
+	ports := freePorts(address, 3)
 	c.port = ports[0]
-	if err := c.keys(); err != nil {
-		return nil, err
-	}
-	if err := c.storage(ports[1], ports[2]); err != nil {
-		return nil, err
-	}
-	return c, c.server(ctx, ports[1])
+	c.keys()
+	c.storage(ports[1], ports[2])
+	c.server(ctx, ports[1])
+	return c
 }
 
 func (c *local) path(parts ...string) string {
@@ -56,21 +44,11 @@ func (c *local) config(name string) string { return c.path(name + ".kubeconfig")
 func (c *local) url() string               { return fmt.Sprintf("https://%s:%d", c.address, c.port) }
 
 // keys creates certificates for the servers and a kubeconfig for each client.
-func (c *local) keys() error {
-	var err error
-	if c.ca, err = newAuthority(c.path("pki"), "ca"); err != nil {
-		return err
-	}
-	front, err := newAuthority(c.path("pki"), "front-proxy")
-	if err != nil {
-		return err
-	}
-	err = errors.Join(
-		front.leaf("front-proxy-client", "front-proxy-client", ""),
-		c.ca.leaf("apiserver", "kube-apiserver", "", c.address, "127.0.0.1", "localhost", "kubernetes.default.svc"),
-		c.ca.leaf("apiserver-kubelet", "kube-apiserver-kubelet", "system:masters"),
-		c.ca.leaf("service-accounts", "service-accounts", ""),
-	)
+func (c *local) keys() {
+	c.ca = newAuthority(c.path("pki"), "ca")
+	c.ca.leaf("apiserver", "kube-apiserver", "", c.address, "127.0.0.1", "localhost", "kubernetes.default.svc")
+	c.ca.leaf("apiserver-kubelet", "kube-apiserver-kubelet", "system:masters")
+	c.ca.leaf("service-accounts", "service-accounts", "")
 	for _, who := range []struct{ name, user, group string }{
 		{"admin", "admin", "system:masters"},
 		{"controllers", "system:kube-controller-manager", ""},
@@ -78,61 +56,44 @@ func (c *local) keys() error {
 		{"kubelet", "system:node:" + node, "system:nodes"},
 		{"proxy", "system:kube-proxy", ""},
 	} {
-		err = errors.Join(err, c.ca.leaf(who.name, who.user, who.group),
-			c.ca.kubeconfig(c.config(who.name), c.url(), fmt.Sprintf("client-certificate: %q, client-key: %q", c.pki(who.name+".crt"),
-				c.pki(who.name+".key"))))
+		c.ca.leaf(who.name, who.user, who.group)
+		c.ca.kubeconfig(c.config(who.name), c.url(), fmt.Sprintf("client-certificate: %q, client-key: %q", c.pki(who.name+".crt"),
+			c.pki(who.name+".key")))
 	}
-	return err
 }
 
 // storage starts etcd, without fsync: nothing has to survive this run.
-func (c *local) storage(client, peer int) error {
-	etcd, err := exec.LookPath("etcd")
-	if err != nil {
-		return err
-	}
+func (c *local) storage(client, peer int) {
 	at, peers := fmt.Sprintf("http://%s:%d", c.address, client), fmt.Sprintf("http://%s:%d", c.address, peer)
-	return c.start("etcd", nil, etcd, "--data-dir", c.path("etcd"), "--unsafe-no-fsync", "--listen-client-urls", at,
+	c.start("etcd", get(exec.LookPath("etcd")), "--data-dir", c.path("etcd"), "--unsafe-no-fsync", "--listen-client-urls", at,
 		"--advertise-client-urls", at,
 		"--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers, "--initial-cluster", "default="+peers)
 }
 
 // server starts the API server and waits until it is ready.
-func (c *local) server(ctx context.Context, etcd int) error {
-	err := c.start("kube-apiserver", nil, filepath.Join(c.bin, "kube-apiserver"),
+func (c *local) server(ctx context.Context, etcd int) {
+	c.start("kube-apiserver", filepath.Join(c.bin, "kube-apiserver"),
 		fmt.Sprintf("--etcd-servers=http://%s:%d", c.address, etcd),
 		"--bind-address="+c.address, "--advertise-address="+c.address, fmt.Sprintf("--secure-port=%d", c.port),
 		"--endpoint-reconciler-type=none", // no pod uses it, and otherwise a loopback address is refused
 		"--tls-cert-file="+c.pki("apiserver.crt"), "--tls-private-key-file="+c.pki("apiserver.key"), "--client-ca-file="+c.pki("ca.crt"),
 		"--service-account-issuer=https://kubernetes.default.svc.cluster.local", "--service-cluster-ip-range="+services,
 		"--service-account-key-file="+c.pki("service-accounts.key"), "--service-account-signing-key-file="+c.pki("service-accounts.key"),
-		"--authorization-mode=Node,RBAC", "--requestheader-client-ca-file="+c.pki("front-proxy.crt"),
-		"--requestheader-allowed-names=front-proxy-client", "--requestheader-username-headers=X-Remote-User",
-		"--requestheader-group-headers=X-Remote-Group", "--requestheader-extra-headers-prefix=X-Remote-Extra-",
-		"--proxy-client-cert-file="+c.pki("front-proxy-client.crt"), "--proxy-client-key-file="+c.pki("front-proxy-client.key"),
-		"--kubelet-client-certificate="+c.pki("apiserver-kubelet.crt"), "--kubelet-client-key="+c.pki("apiserver-kubelet.key"),
-		"--kubelet-preferred-address-types=InternalIP")
-	if err != nil {
-		return err
-	}
-	return c.waitFor(ctx, "kube-apiserver", 2*time.Minute, func(ctx context.Context) error {
+		"--authorization-mode=Node,RBAC", "--kubelet-client-certificate="+c.pki("apiserver-kubelet.crt"),
+		"--kubelet-client-key="+c.pki("apiserver-kubelet.key"), "--kubelet-preferred-address-types=InternalIP")
+	c.waitFor(ctx, "kube-apiserver", 2*time.Minute, func(ctx context.Context) error {
 		_, err := c.kubectl(ctx, "get", "--raw", "/readyz")
 		return err
 	})
 }
 
 // controllers starts the controller manager and the scheduler.
-func (c *local) controllers() error {
-	client := func(name string) []string {
-		file := c.config(name)
-		return []string{"--kubeconfig=" + file, "--authentication-kubeconfig=" + file, "--authorization-kubeconfig=" + file,
-			"--bind-address=127.0.0.1", "--leader-elect=false"}
-	}
-	return errors.Join(
-		c.start("kube-controller-manager", nil, filepath.Join(c.bin, "kube-controller-manager"), append(client("controllers"),
-			"--use-service-account-credentials=true", "--service-account-private-key-file="+c.pki("service-accounts.key"),
-			"--root-ca-file="+c.pki("ca.crt"))...),
-		c.start("kube-scheduler", nil, filepath.Join(c.bin, "kube-scheduler"), client("scheduler")...))
+func (c *local) controllers() {
+	c.start("kube-controller-manager", filepath.Join(c.bin, "kube-controller-manager"), "--kubeconfig="+c.config("controllers"),
+		"--bind-address=127.0.0.1", "--leader-elect=false", "--use-service-account-credentials=true",
+		"--service-account-private-key-file="+c.pki("service-accounts.key"), "--root-ca-file="+c.pki("ca.crt"))
+	c.start("kube-scheduler", filepath.Join(c.bin, "kube-scheduler"), "--kubeconfig="+c.config("scheduler"), "--bind-address=127.0.0.1",
+		"--leader-elect=false")
 }
 
 // kubectl runs kubectl as the administrator and returns its output.
@@ -149,23 +110,12 @@ func (c *local) kubectlWith(ctx context.Context, input string, args ...string) (
 	return strings.TrimSpace(string(out)), err
 }
 
-// broken returns an error for each program of the cluster that has ended on its own.
-func (c *local) broken() (err error) {
-	for _, name := range c.endedNames() {
-		err = errors.Join(err, fmt.Errorf("%s ended on its own: %s", name, c.tail(name)))
-	}
-	return err
-}
-
 // freePorts returns n free ports of address.
-func freePorts(address string, n int) (ports []int, err error) {
+func freePorts(address string, n int) (ports []int) {
 	for range n {
-		l, err := net.Listen("tcp", net.JoinHostPort(address, "0"))
-		if err != nil {
-			return nil, err
-		}
+		l := get(net.Listen("tcp", net.JoinHostPort(address, "0")))
 		defer func() { _ = l.Close() }() // not before the end, so that the ports differ
 		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
 	}
-	return ports, nil
+	return ports
 }

@@ -5,11 +5,9 @@ package main
 import (
 	"context"
 	"embed"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
-	"path"
 	"path/filepath"
 	"strings"
 	"text/template"
@@ -28,7 +26,7 @@ const (
 var nodeFiles embed.FS
 
 // network creates the namespace's only interface besides the pods'.
-func network(ctx context.Context) error {
+func network(ctx context.Context) {
 	for _, line := range []string{
 		"link set lo up",
 		"link add node0 type bridge", // without ports: it only has the address
@@ -36,78 +34,43 @@ func network(ctx context.Context) error {
 		"link set node0 up",
 		"route add default via " + address,
 	} {
-		if _, err := output(exec.CommandContext(ctx, "ip", strings.Fields(line)...)); err != nil {
-			return err
-		}
+		get(output(exec.CommandContext(ctx, "ip", strings.Fields(line)...)))
 	}
-	return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o600)
+	must(os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o600))
 }
 
-// writeConfig writes the configuration of the node's programs, and a resolv.conf for the cluster's names.
-func (c *local) writeConfig() error {
-	if err := os.MkdirAll(c.path("cni"), 0o750); err != nil {
-		return err
-	}
+// writeConfig writes the configuration of the node's programs to dir, and a resolv.conf for the cluster's names.
+func writeConfig(dir string) {
+	must(os.MkdirAll(filepath.Join(dir, "cni"), 0o750))
 	resolve := "search svc.cluster.local cluster.local\nnameserver " + address + "\n"
-	if err := os.WriteFile(c.path("resolv.conf"), []byte(resolve), 0o600); err != nil {
-		return err
+	must(os.WriteFile(filepath.Join(dir, "resolv.conf"), []byte(resolve), 0o600))
+	all := get(template.ParseFS(nodeFiles, "node/*"))
+	for name, into := range map[string]string{"kubelet.yaml": "", "containerd.toml": "", "cni.conflist": "cni", "Corefile": ""} {
+		file := get(os.Create(filepath.Join(dir, into, name)))
+		must(all.ExecuteTemplate(file, name, map[string]string{"Dir": dir, "Address": address, "Pods": pods, "Cgroup": cgroup}))
+		must(file.Close())
 	}
-	all, err := template.ParseFS(nodeFiles, "node/*")
-	if err != nil {
-		return err
-	}
-	for _, name := range []string{"kubelet.yaml", "containerd.toml", "cni.conflist", "Corefile"} {
-		into := c.path(name)
-		if path.Ext(name) == ".conflist" {
-			into = c.path("cni", name)
-		}
-		file, err := os.Create(into)
-		if err != nil {
-			return err
-		}
-		err = all.ExecuteTemplate(file, name, map[string]string{"Dir": c.dir, "Address": address, "Pods": pods, "Cgroup": cgroup})
-		if err := errors.Join(err, file.Close()); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // startNode starts CoreDNS, kube-proxy, containerd with the images, and kubelet.
-func (c *local) startNode(ctx context.Context, images []string) error {
-	containerd, err := exec.LookPath("containerd")
-	if err != nil {
-		return err
-	}
-	err = errors.Join(
-		c.start("coredns", nil, filepath.Join(c.bin, "coredns"), "-conf", c.path("Corefile")),
-		c.start("kube-proxy", nil, filepath.Join(c.bin, "kube-proxy"), "--kubeconfig="+c.config("proxy"), "--hostname-override="+node,
-			"--proxy-mode=nftables", "--cluster-cidr="+pods, "--healthz-bind-address=", "--metrics-bind-address=127.0.0.1:10249",
-			// A namespace may not set these limits of the machine.
-			"--conntrack-max-per-core=0", "--conntrack-tcp-timeout-established=0s", "--conntrack-tcp-timeout-close-wait=0s"),
-		c.start("containerd", nil, containerd, "--config", c.path("containerd.toml")))
-	if err != nil {
-		return err
-	}
+func (c *local) startNode(ctx context.Context, images []string) {
+	c.start("coredns", filepath.Join(c.bin, "coredns"), "-conf", c.path("Corefile"))
+	c.start("kube-proxy", filepath.Join(c.bin, "kube-proxy"), "--kubeconfig="+c.config("proxy"), "--hostname-override="+node,
+		"--proxy-mode=nftables", "--cluster-cidr="+pods, "--healthz-bind-address=", "--metrics-bind-address=127.0.0.1:10249",
+		// A namespace may not set these limits of the machine.
+		"--conntrack-max-per-core=0", "--conntrack-tcp-timeout-established=0s", "--conntrack-tcp-timeout-close-wait=0s")
+	c.start("containerd", get(exec.LookPath("containerd")), "--config", c.path("containerd.toml"))
 	ctr := func(ctx context.Context, args ...string) error {
 		_, err := output(exec.CommandContext(ctx, "ctr", append([]string{"-a", c.path("containerd.sock"), "-n", "k8s.io"}, args...)...))
 		return err
 	}
-	err = c.waitFor(ctx, "containerd", 30*time.Second, func(ctx context.Context) error { return ctr(ctx, "version") })
-	if err != nil {
-		return err
-	}
+	c.waitFor(ctx, "containerd", 30*time.Second, func(ctx context.Context) error { return ctr(ctx, "version") })
 	for _, image := range images {
-		if err := ctr(ctx, "images", "import", image); err != nil {
-			return err
-		}
+		must(ctr(ctx, "images", "import", image))
 	}
-	err = c.start("kubelet", nil, filepath.Join(c.bin, "kubelet"), "--config="+c.path("kubelet.yaml"), "--kubeconfig="+c.config("kubelet"),
+	c.start("kubelet", filepath.Join(c.bin, "kubelet"), "--config="+c.path("kubelet.yaml"), "--kubeconfig="+c.config("kubelet"),
 		"--hostname-override="+node, "--node-ip="+address, "--root-dir="+c.path("kubelet"), "--cert-dir="+c.path("kubelet-pki"))
-	if err != nil {
-		return err
-	}
-	return c.waitFor(ctx, "the node", 2*time.Minute, func(ctx context.Context) error {
+	c.waitFor(ctx, "the node", 2*time.Minute, func(ctx context.Context) error {
 		said, err := c.kubectl(ctx, "get", "node", node, "-o", `jsonpath={.status.conditions[?(@.type=="Ready")]}`)
 		if err == nil && !strings.Contains(said, `"status":"True"`) {
 			err = fmt.Errorf("not ready: %s", said)

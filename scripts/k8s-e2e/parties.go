@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -17,106 +16,42 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"errand/internal/retry"
 	"errand/pkg/messages"
 )
 
-// control calls the sandbox's control API.
-func (w *world) control(ctx context.Context, method, path, body string, into any) error {
+// control calls the sandbox's control API and returns its answer.
+func (w *world) control(ctx context.Context, method, path, body string) []byte {
 	const sandbox = "http://sandbox.errand.svc.cluster.local:8085/_sandbox" // this process is in the cluster
-	request, err := http.NewRequestWithContext(ctx, method, sandbox+path, strings.NewReader(body))
-	if err != nil {
-		return err
-	}
+	request := get(http.NewRequestWithContext(ctx, method, sandbox+path, strings.NewReader(body)))
 	request.Host = "sandbox:8085" // the only name that it answers to
 	response, err := (&http.Client{Timeout: 30 * time.Second}).Do(request)
-	if err != nil {
-		return err
-	}
+	must(err)
 	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		return err
-	}
+	text := get(io.ReadAll(response.Body))
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("sandbox: %s %s: %s: %s", method, path, response.Status, bytes.TrimSpace(text))
+		must(fmt.Errorf("sandbox: %s %s: %s: %s", method, path, response.Status, bytes.TrimSpace(text)))
 	}
-	if into == nil {
-		return nil
-	}
-	return json.Unmarshal(text, into)
-}
-
-// latency sets how long every upstream call takes.
-func (w *world) latency(ctx context.Context, d time.Duration) error {
-	return w.control(ctx, http.MethodPut, "/settings", fmt.Sprintf(`{"latency":%q}`, d), nil)
-}
-
-// upstreamState is what the upstreams really did.
-type upstreamState struct {
-	Enroll struct {
-		Accepted   int
-		TwiceCount int            `json:"twice_count"`
-		Twice      map[string]int // order numbers
-	}
-	Mail struct {
-		Accepted, Recipients, Largest int
-		TwiceCount                    int `json:"twice_count"`
-	}
-}
-
-// oracle returns what the upstreams did, and an error if anything was done twice.
-func (w *world) oracle(ctx context.Context) (upstreamState, error) {
-	var d upstreamState
-	err := w.control(ctx, http.MethodGet, "/oracle?summary=1", "", &d)
-	if err == nil && d.Enroll.TwiceCount+d.Mail.TwiceCount > 0 {
-		err = fmt.Errorf("done twice: %d enrollments (%v), %d mails", d.Enroll.TwiceCount, d.Enroll.Twice, d.Mail.TwiceCount)
-	}
-	return d, err
+	return text
 }
 
 // connect makes a connection for each NATS user, with its own permissions.
-func (w *world) connect(ctx context.Context) error {
-	secrets := map[string][2]string{"producer": {"nats-people", "producer"}, "provisioner": {"errand-provision", "nats-password"}}
-	return w.connectAs(ctx, "nats://nats.errand.svc.cluster.local:4222", func(user string) string {
-		encoded := get(w.k(ctx, "get", "secret", secrets[user][0], "-o", "jsonpath={.data."+secrets[user][1]+"}"))
-		return string(get(base64.StdEncoding.DecodeString(encoded)))
-	})
-}
-
-// connectAs is connect with these passwords.
-func (w *world) connectAs(ctx context.Context, url string, password func(user string) string, options ...nats.Option) error {
+func (w *world) connect(passwords map[string]string) {
 	for user, js := range map[string]*jetstream.JetStream{"producer": &w.producer, "provisioner": &w.provisioner} {
-		nc := get(nats.Connect(url, append(options, nats.UserInfo(user, password(user)), nats.CustomInboxPrefix("_INBOX_"+user),
-			nats.MaxReconnects(-1))...))
+		nc := get(nats.Connect("tls://nats.nats.svc.cluster.local:4222", nats.RootCAs(w.pki("ca.crt")),
+			nats.UserInfo(user, passwords[user]), nats.CustomInboxPrefix("_INBOX_"+user), nats.MaxReconnects(-1)))
 		*js = get(jetstream.New(nc))
 	}
-	return nil
-}
-
-// events counts the events that match a filter, by subject.
-func (w *world) events(ctx context.Context, stream, filter string) (map[string]uint64, error) {
-	s, err := w.provisioner.Stream(ctx, stream)
-	if err != nil {
-		return nil, err
-	}
-	info, err := s.Info(ctx, jetstream.WithSubjectFilter(filter))
-	if err != nil {
-		return nil, err
-	}
-	return info.State.Subjects, nil
 }
 
 // repeated counts the deliveries of requests so far beyond the first of each.
-func (w *world) repeated(ctx context.Context) (n uint64, err error) {
+func (w *world) repeated(ctx context.Context) (n uint64) {
 	for name, stream := range map[string]string{"mandate-enroll": "MANDATE_REQUESTS", "mail-send": "MAIL_REQUESTS"} {
-		c, err := w.provisioner.Consumer(ctx, stream, name)
-		if err != nil {
-			return 0, err
-		}
+		c := get(w.provisioner.Consumer(ctx, stream, name))
 		delivered := c.CachedInfo().Delivered // only this consumer's requests are published to the stream, so each message is one
 		n += delivered.Consumer - delivered.Stream
 	}
-	return n, nil
+	return n
 }
 
 // batch are requests that were published together; their ids begin with its name and a dash.
@@ -177,21 +112,40 @@ func (w *world) load(ctx context.Context, b *batch) error {
 	}
 }
 
-// outcomes waits until every request of a batch has one outcome, and returns the counts.
-func (w *world) outcomes(ctx context.Context, b *batch, timeout time.Duration) (map[string]int, error) {
-	var outcomes map[string]int
-	err := until(ctx, timeout, func(ctx context.Context) error {
-		outcomes = map[string]int{}
-		requests := map[string]int{}
+// underLoad runs act while requests are published and every upstream call takes a second. It returns what was published.
+func (w *world) underLoad(ctx context.Context, name string, act func()) *batch {
+	w.control(ctx, http.MethodPut, "/settings", `{"latency":"1s"}`)
+	b, loaded := &batch{name: name}, make(chan error, 1)
+	on, stop := context.WithCancel(ctx)
+	defer stop()
+	go func() { loaded <- w.load(on, b) }() // ends with stop, below
+	retry.Pause(ctx, 3*time.Second)
+	act()
+	retry.Pause(ctx, time.Second)
+	stop()
+	must(<-loaded)
+	w.logf("%d enrollments and %d mails were published meanwhile", b.enrolls, b.mails)
+	w.control(ctx, http.MethodPut, "/settings", `{"latency":"0s"}`)
+	return b
+}
+
+// succeed waits until every request of a batch has succeeded, and checks that nothing was done twice.
+func (w *world) succeed(ctx context.Context, b *batch, timeout time.Duration) {
+	must(until(ctx, timeout, func(ctx context.Context) error {
+		outcomes, requests := map[messages.State]int{}, map[string]int{}
 		for op, stream := range map[messages.Operation]string{messages.Enroll: "MANDATE_EVENTS", messages.Send: "MAIL_EVENTS"} {
-			events, err := w.events(ctx, stream, op.Filter("*"))
+			s, err := w.provisioner.Stream(ctx, stream)
 			if err != nil {
 				return err
 			}
-			for subject, n := range events {
+			info, err := s.Info(ctx, jetstream.WithSubjectFilter(op.Filter("*")))
+			if err != nil {
+				return err
+			}
+			for subject, n := range info.State.Subjects {
 				id := subject[strings.LastIndexByte(subject, '.')+1:]
 				if state := messages.StateOf(subject); state.Final(op) && state != messages.Resolved && strings.HasPrefix(id, b.name+"-") {
-					outcomes[string(state)] += int(n)
+					outcomes[state] += int(n)
 					requests[id] += int(n)
 				}
 			}
@@ -201,20 +155,18 @@ func (w *world) outcomes(ctx context.Context, b *batch, timeout time.Duration) (
 				return permanent{fmt.Errorf("%s has %d outcomes", id, n)}
 			}
 		}
-		if len(requests) != b.enrolls+b.mails {
-			return fmt.Errorf("%d requests, %d have an outcome: %v", b.enrolls+b.mails, len(requests), outcomes)
+		if outcomes[messages.Succeeded] != b.enrolls || outcomes[messages.Accepted] != b.mails {
+			return fmt.Errorf("not all of %d enrollments and %d mails succeeded: %v", b.enrolls, b.mails, outcomes)
 		}
 		return nil
-	})
-	return outcomes, err
-}
-
-// succeed waits until every request of a batch has succeeded, and checks that nothing was done twice.
-func (w *world) succeed(ctx context.Context, b *batch, timeout time.Duration) error {
-	outcomes := get(w.outcomes(ctx, b, timeout))
-	if outcomes["succeeded"] != b.enrolls || outcomes["accepted"] != b.mails {
-		return fmt.Errorf("not all of %d enrollments and %d mails succeeded: %v", b.enrolls, b.mails, outcomes)
+	}))
+	var did struct {
+		Enroll, Mail struct {
+			Twice int `json:"twice_count"`
+		}
 	}
-	_, err := w.oracle(ctx)
-	return err
+	must(json.Unmarshal(w.control(ctx, http.MethodGet, "/oracle?summary=1", ""), &did))
+	if did.Enroll.Twice+did.Mail.Twice > 0 {
+		must(fmt.Errorf("done twice: %+v", did))
+	}
 }

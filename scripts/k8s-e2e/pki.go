@@ -26,15 +26,15 @@ type authority struct {
 }
 
 // newAuthority makes a self-signed certificate authority.
-func newAuthority(dir, name string) (*authority, error) {
+func newAuthority(dir, name string) *authority {
 	a := &authority{dir: dir}
-	template := &x509.Certificate{Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign}
-	return a, a.issue(name, template)
+	a.issue(name, &x509.Certificate{Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign})
+	return a
 }
 
 // leaf makes a certificate for a client with a name and a group, and for a server with these hosts.
-func (a *authority) leaf(name, user, group string, hosts ...string) error {
+func (a *authority) leaf(name, user, group string, hosts ...string) {
 	template := &x509.Certificate{Subject: pkix.Name{CommonName: user}, KeyUsage: x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}}
 	if group != "" {
@@ -47,52 +47,36 @@ func (a *authority) leaf(name, user, group string, hosts ...string) error {
 			template.DNSNames = append(template.DNSNames, host)
 		}
 	}
-	return a.issue(name, template)
+	a.issue(name, template)
 }
 
-func (a *authority) issue(name string, template *x509.Certificate) error {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return err
-	}
-	if template.SerialNumber, err = rand.Int(rand.Reader, big.NewInt(1<<62)); err != nil {
-		return err
-	}
+func (a *authority) issue(name string, template *x509.Certificate) {
+	key := get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
+	template.SerialNumber = get(rand.Int(rand.Reader, big.NewInt(1<<62)))
 	template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(48*time.Hour)
 	if template.IsCA {
 		a.cert, a.key = template, key
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &key.PublicKey, a.key)
-	if err != nil {
-		return err
-	}
+	der := get(x509.CreateCertificate(rand.Reader, template, a.cert, &key.PublicKey, a.key))
 	if template.IsCA {
-		if a.cert, err = x509.ParseCertificate(der); err != nil {
-			return err
-		}
+		a.cert = get(x509.ParseCertificate(der))
 	}
-	private, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		return err
-	}
-	if err := a.write(name+".key", "EC PRIVATE KEY", private); err != nil {
-		return err
-	}
-	return a.write(name+".crt", "CERTIFICATE", der)
+	a.write(name+".key", "EC PRIVATE KEY", get(x509.MarshalECPrivateKey(key)))
+	a.write(name+".crt", "CERTIFICATE", der)
 }
 
-func (a *authority) write(name, kind string, der []byte) error {
-	return os.WriteFile(filepath.Join(a.dir, name), pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600)
+func (a *authority) write(name, kind string, der []byte) {
+	must(os.WriteFile(filepath.Join(a.dir, name), pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
 }
 
 // kubeconfig writes a client's configuration; user has its credentials, a line of YAML.
-func (a *authority) kubeconfig(path, server, user string) error {
+func (a *authority) kubeconfig(path, server, user string) {
 	ca := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw}))
-	return os.WriteFile(path, fmt.Appendf(nil, `apiVersion: v1
+	must(os.WriteFile(path, fmt.Appendf(nil, `apiVersion: v1
 kind: Config
 clusters: [{name: errand, cluster: {server: %q, certificate-authority-data: %s}}]
 users: [{name: errand, user: {%s}}]
 contexts: [{name: errand, context: {cluster: errand, user: errand}}]
 current-context: errand
-`, server, ca, user), 0o600)
+`, server, ca, user), 0o600))
 }

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,7 +12,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"syscall"
 	"time"
 )
@@ -23,33 +23,27 @@ type processes struct {
 	all   []*exec.Cmd
 }
 
-func newProcesses(logs string) (*processes, error) {
+func newProcesses(logs string) *processes {
 	// In Linux the parent is a thread: the one that starts them must not end before this process does.
 	runtime.LockOSThread()
-	return &processes{logs: logs, ended: make(chan string, 64)}, os.MkdirAll(logs, 0o750)
+	must(os.MkdirAll(logs, 0o750))
+	return &processes{logs: logs, ended: make(chan string, 64)}
 }
 
-// start starts a program; env is added to this process's own. It is called from one goroutine only.
-func (p *processes) start(name string, env []string, path string, args ...string) error {
-	log, err := os.Create(p.log(name))
-	if err != nil {
-		return err
-	}
+// start starts a program. It is called from one goroutine only.
+func (p *processes) start(name, path string, args ...string) {
+	log := get(os.Create(p.log(name)))
 	defer log.Close() // the child has its own descriptor
 	cmd := exec.Command(path, args...)
-	cmd.Env = append(os.Environ(), env...)
 	cmd.Stdout, cmd.Stderr = log, log
 	// Ctrl-C must only reach this process, which stops the others in order.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("%s: %w", name, err)
-	}
+	must(cmd.Start())
 	p.all = append(p.all, cmd)
 	go func() { // ends with the child
 		_ = cmd.Wait()
 		p.ended <- name
 	}()
-	return nil
 }
 
 // kill kills all of them: nothing of a run is kept.
@@ -65,39 +59,24 @@ func (p *processes) kill() {
 
 func (p *processes) log(name string) string { return filepath.Join(p.logs, name+".log") }
 
-// endedNames returns the names of the programs that have ended on their own.
-func (p *processes) endedNames() (names []string) {
-	for range len(p.ended) {
-		names = append(names, <-p.ended)
-	}
-	for _, name := range names {
+// broken returns an error when a program has ended on its own.
+func (p *processes) broken() error {
+	select {
+	case name := <-p.ended:
 		p.ended <- name // kill counts them
+		text := bytes.TrimSpace(get(os.ReadFile(p.log(name))))
+		return permanent{fmt.Errorf("%s ended on its own: %s", name, text[max(0, len(text)-2000):])}
+	default:
+		return nil
 	}
-	return names
 }
 
-// waitFor calls ready until it returns no error. It gives up after timeout, or when a program has ended.
-func (p *processes) waitFor(ctx context.Context, what string, timeout time.Duration, ready func(context.Context) error) error {
-	err := until(ctx, timeout, func(ctx context.Context) error {
-		if dead := p.endedNames(); len(dead) > 0 {
-			return permanent{fmt.Errorf("%s ended: %s", dead[0], p.tail(dead[0]))}
-		}
-		return ready(ctx)
-	})
+// waitFor waits until ready returns no error.
+func (p *processes) waitFor(ctx context.Context, what string, timeout time.Duration, ready func(context.Context) error) {
+	err := until(ctx, timeout, func(ctx context.Context) error { return cmp.Or(p.broken(), ready(ctx)) })
 	if err != nil {
-		return fmt.Errorf("%s: %w", what, err)
+		must(fmt.Errorf("%s: %w", what, err))
 	}
-	return nil
-}
-
-// tail is the end of a program's log.
-func (p *processes) tail(name string) string {
-	text, err := os.ReadFile(p.log(name))
-	if err != nil {
-		return err.Error()
-	}
-	lines := bytes.Split(bytes.TrimSpace(text), []byte("\n"))
-	return strings.TrimSpace(string(bytes.Join(lines[max(0, len(lines)-8):], []byte("\n"))))
 }
 
 // permanent is an error that ends a wait.

@@ -6,14 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -21,7 +19,7 @@ import (
 
 const (
 	cgroup   = "/errand-k8s-e2e"          // of the pods, in every hierarchy of the machine
-	lockFile = "/run/errand-k8s-e2e.lock" // held by the only run on a machine, with its process id
+	lockFile = "/run/errand-k8s-e2e.lock" // held by the only run on a machine
 )
 
 // runInNamespaces runs this program's hidden command with args in its own namespaces: processes, mounts, network. When
@@ -29,20 +27,18 @@ const (
 // cgroups and the run's directory are left, which are removed here.
 func runInNamespaces(ctx context.Context, run string, args ...string) error {
 	runtime.LockOSThread() // see newProcesses
-	if err := errors.Join(cleanUp(run), makeCgroups()); err != nil {
-		return err
+	must(cleanUp(run))
+	for _, dir := range hierarchies() {
+		must(os.Mkdir(filepath.Join(dir, cgroup), 0o750))
 	}
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
+	self := get(os.Executable())
 	cmd := exec.CommandContext(ctx, self, append([]string{"inside", run}, args...)...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWNET | syscall.CLONE_NEWPID,
 		Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 10 * time.Second
-	err = cmd.Run()
+	err := cmd.Run()
 	if _, failed := errors.AsType[*exec.ExitError](err); failed {
 		// It has printed why. The logs stay for analysis; the next run removes them.
 		fmt.Fprintln(os.Stderr, "logs of the programs:", filepath.Join(run, "logs"))
@@ -52,54 +48,29 @@ func runInNamespaces(ctx context.Context, run string, args ...string) error {
 }
 
 // acquireLock makes this the only run on the machine while the file is open.
-func acquireLock() (*os.File, error) {
-	lock, err := os.OpenFile(lockFile, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, err
+func acquireLock() *os.File {
+	lock := get(os.OpenFile(lockFile, os.O_RDWR|os.O_CREATE, 0o600))
+	if syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
+		must(errors.New("another test is running on this machine"))
 	}
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		pid, _ := io.ReadAll(lock) // only for the error
-		lock.Close()
-		return nil, fmt.Errorf("another test is running, process %s; SIGTERM stops it", pid)
-	}
-	if err := lock.Truncate(0); err != nil {
-		return nil, err
-	}
-	_, err = lock.WriteAt([]byte(strconv.Itoa(os.Getpid())), 0)
-	return lock, err
+	return lock
 }
 
 // cleanUp removes what a run leaves.
 func cleanUp(run string) error { return errors.Join(removeCgroups(), os.RemoveAll(run)) }
 
 // hierarchies returns the directories of control groups: one of version 2, or several of version 1.
-func hierarchies() ([]string, error) {
-	mounts, err := os.ReadFile("/proc/self/mounts")
-	if err != nil {
-		return nil, err
-	}
-	var dirs []string
-	for line := range strings.Lines(string(mounts)) {
+func hierarchies() (dirs []string) {
+	for line := range strings.Lines(string(get(os.ReadFile("/proc/self/mounts")))) {
 		if f := strings.Fields(line); f[2] == "cgroup" || f[2] == "cgroup2" {
 			dirs = append(dirs, f[1])
 		}
 	}
-	return dirs, nil
+	return dirs
 }
 
-func makeCgroups() error {
-	dirs, err := hierarchies()
-	for _, dir := range dirs {
-		if made := os.Mkdir(filepath.Join(dir, cgroup), 0o750); made != nil && !errors.Is(made, fs.ErrExist) {
-			err = errors.Join(err, made)
-		}
-	}
-	return err
-}
-
-func removeCgroups() error {
-	dirs, err := hierarchies()
-	for _, dir := range dirs {
+func removeCgroups() (err error) {
+	for _, dir := range hierarchies() {
 		var groups []string
 		_ = filepath.WalkDir(filepath.Join(dir, cgroup), func(path string, d fs.DirEntry, err error) error {
 			if err == nil && d.IsDir() {
@@ -126,34 +97,22 @@ func removeCgroups() error {
 
 // prepareMounts replaces mounts in this namespace: what programs write to well-known places is gone with it, names are
 // resolved by the cluster, and kubelet writes the kernel's parameters to ordinary files, since they belong to the machine.
-func prepareMounts(run string) error {
-	if err := syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
-		return fmt.Errorf("mounts: %w", err)
-	}
-	if err := syscall.Mount("proc", "/proc", "proc", 0, ""); err != nil {
-		return fmt.Errorf("/proc: %w", err)
-	}
-	for _, dir := range []string{"/run", "/var/log"} {
-		if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "mode=755"); err != nil {
-			return fmt.Errorf("%s: %w", dir, err)
+func prepareMounts(run string) {
+	mount := func(source, target, kind string, flags uintptr, data string) {
+		if err := syscall.Mount(source, target, kind, flags, data); err != nil {
+			must(fmt.Errorf("mount %s: %w", target, err))
 		}
 	}
+	mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, "")
+	mount("proc", "/proc", "proc", 0, "")
+	mount("tmpfs", "/run", "tmpfs", 0, "mode=755")
+	mount("tmpfs", "/var/log", "tmpfs", 0, "mode=755")
 	for _, name := range []string{"vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops",
 		"kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes"} {
 		instead := filepath.Join(run, "sysctl", name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(instead), 0o700), os.WriteFile(instead, []byte("0"), 0o600)); err != nil {
-			return err
-		}
-		if err := syscall.Mount(instead, filepath.Join("/proc/sys", name), "", syscall.MS_BIND, ""); err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
+		must(os.MkdirAll(filepath.Dir(instead), 0o700))
+		must(os.WriteFile(instead, []byte("0"), 0o600))
+		mount(instead, filepath.Join("/proc/sys", name), "", syscall.MS_BIND, "")
 	}
-	at, err := filepath.EvalSymlinks("/etc/resolv.conf")
-	if err != nil {
-		return err
-	}
-	if err := syscall.Mount(filepath.Join(run, "resolv.conf"), at, "", syscall.MS_BIND, ""); err != nil {
-		return fmt.Errorf("%s: %w", at, err)
-	}
-	return nil
+	mount(filepath.Join(run, "resolv.conf"), get(filepath.EvalSymlinks("/etc/resolv.conf")), "", syscall.MS_BIND, "")
 }

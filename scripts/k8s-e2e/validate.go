@@ -20,157 +20,104 @@ const (
 )
 
 // validate is the command that only asks an API server.
-type validate struct{ place }
+type validate struct {
+	place
+	Check bool `help:"Only fail if anything would have to be built or installed first."`
+}
 
 // validation is an API server that is asked.
 type validation struct {
 	*local
 	progress
-	tree string
 }
 
 // Run checks that every overlay and component is accepted without a warning, and that wrong ones are refused.
-func (v *validate) Run(ctx context.Context) error {
-	if err := installed("etcd"); err != nil {
-		return err
+func (v *validate) Run(ctx context.Context) (err error) {
+	defer failed(&err)
+	needs("etcd")
+	if v.Check {
+		for _, c := range commands[:toValidate] {
+			if missing(v.binaryDir(), c.name) {
+				return fmt.Errorf("not built yet: %s; `go run -C scripts/k8s-e2e . validate` does", c.name)
+			}
+		}
+		return nil
 	}
-	bin, err := v.binaries(ctx, toValidate)
-	if err != nil {
-		return err
-	}
-	root, err := tree()
-	if err != nil {
-		return err
-	}
-	dir, err := os.MkdirTemp("", "errand-validate-")
-	if err != nil {
-		return err
-	}
+	bin := v.binaries(ctx, toValidate)
+	dir := get(os.MkdirTemp("", "errand-validate-"))
 	defer func() { _ = os.RemoveAll(dir) }()
-	w := &validation{progress: progress{time.Now()}, tree: root}
-	if w.local, err = newLocal(ctx, dir, bin, "127.0.0.1"); err != nil {
-		return err
-	}
+	w := &validation{progress: progress{time.Now()}}
+	w.local = newLocal(ctx, dir, bin, "127.0.0.1")
 	defer w.kill()
 	w.logf("API server ready")
-	if err := w.define(ctx); err != nil {
-		return err
-	}
+	w.define(ctx)
 	w.logf("kinds of KEDA, Prometheus and the Gateway API defined")
-	all, err := w.renderings(ctx)
-	if err != nil {
-		return err
-	}
-	var failed error
+	all := w.renderings(ctx)
 	for _, r := range all {
-		if err := w.dryRun(ctx, r.yaml); err != nil {
-			failed = errors.Join(failed, fmt.Errorf("%s: %w", r.name, err))
-			w.logf("%-24s REFUSED", r.name)
+		if refused := w.dryRun(ctx, r.yaml); refused != nil {
+			err = errors.Join(err, fmt.Errorf("%s: %w", r.name, refused))
 			continue
 		}
 		w.logf("%-24s accepted, %d objects", r.name, strings.Count(r.yaml, "\nkind: "))
 	}
 	for _, broken := range negativeControls {
-		text := broken.spoil(all[0].yaml)
-		if text == all[0].yaml {
-			return fmt.Errorf("%s: changes nothing in %s; fix the control", broken.name, all[0].name)
-		}
-		err := w.dryRun(ctx, text)
-		if err == nil || !strings.Contains(err.Error(), broken.says) {
-			failed = errors.Join(failed, fmt.Errorf("control: %s was not refused as expected (%q)", broken.name, broken.says), err)
+		refused := w.dryRun(ctx, strings.Replace(all[0].yaml, broken.right, broken.wrong, 1))
+		if refused == nil || !strings.Contains(refused.Error(), broken.says) {
+			err = errors.Join(err, fmt.Errorf("control: %q was not refused as expected (%q)", broken.wrong, broken.says), refused)
 			continue
 		}
-		w.logf("%-24s refused, as expected", broken.name)
+		w.logf("%q is refused, as expected", broken.wrong)
 	}
-	return failed
+	return err
 }
 
 // define creates the namespace and the kinds that do not belong to Kubernetes.
-func (w *validation) define(ctx context.Context) error {
-	scaling, noKEDA := module(ctx, keda)
-	monitoring, noOperator := module(ctx, operator)
-	routes, noGateway := module(ctx, gateway)
-	if err := errors.Join(noKEDA, noOperator, noGateway); err != nil {
-		return err
-	}
-	definitions := filepath.Join(monitoring, "example/prometheus-operator-crd")
+func (w *validation) define(ctx context.Context) {
+	definitions := filepath.Join(module(ctx, operator), "example/prometheus-operator-crd")
 	const namespace = `{apiVersion: v1, kind: Namespace, metadata: {name: errand, labels: {pod-security.kubernetes.io/warn: restricted}}}`
-	if _, err := w.kubectlWith(ctx, namespace, "apply", "--server-side", "-f", "-"); err != nil {
-		return err
-	}
-	for _, args := range [][]string{
-		{"apply", "--server-side", "-k", filepath.Join(scaling, "config/crd")},
-		{"apply", "--server-side", "-f", filepath.Join(definitions, "monitoring.coreos.com_podmonitors.yaml"),
-			"-f", filepath.Join(definitions, "monitoring.coreos.com_prometheusrules.yaml"),
-			"-f", filepath.Join(routes, "config/crd/standard/gateway.networking.k8s.io_httproutes.yaml")},
-		{"wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"},
-	} {
-		if _, err := w.kubectl(ctx, args...); err != nil {
-			return err
-		}
-	}
-	return nil
+	get(w.kubectlWith(ctx, namespace, "apply", "--server-side", "-f", "-"))
+	get(w.kubectl(ctx, "apply", "--server-side", "-k", filepath.Join(module(ctx, keda), "config/crd")))
+	get(w.kubectl(ctx, "apply", "--server-side", "-f", filepath.Join(definitions, "monitoring.coreos.com_podmonitors.yaml"),
+		"-f", filepath.Join(definitions, "monitoring.coreos.com_prometheusrules.yaml"),
+		"-f", filepath.Join(module(ctx, gateway), "config/crd/standard/gateway.networking.k8s.io_httproutes.yaml")))
+	get(w.kubectl(ctx, "wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"))
 }
 
 // rendering is kustomize's output for an overlay, or for the base with one component and those that go before it.
 type rendering struct{ name, yaml string }
 
-func (w *validation) renderings(ctx context.Context) (out []rendering, err error) {
-	manifests := filepath.Join(w.tree, "deploy/k8s")
-	overlays, err := filepath.Glob(filepath.Join(manifests, "overlays/*/kustomization.yaml"))
-	if err != nil {
-		return nil, err
-	}
-	components, err := filepath.Glob(filepath.Join(manifests, "components/*/kustomization.yaml"))
-	if err != nil {
-		return nil, err
-	}
-	if len(overlays) == 0 {
-		return nil, errors.New("no overlay in " + manifests)
+func (w *validation) renderings(ctx context.Context) (out []rendering) {
+	manifests := filepath.Join(tree(), "deploy/k8s")
+	overlays := get(filepath.Glob(filepath.Join(manifests, "overlays/*/kustomization.yaml")))
+	components := get(filepath.Glob(filepath.Join(manifests, "components/*/kustomization.yaml")))
+	if len(overlays) == 0 || len(components) == 0 {
+		must(errors.New("no overlay or no component in " + manifests))
 	}
 	for _, file := range append(overlays, components...) {
 		dir := filepath.Dir(file)
-		name, err := filepath.Rel(manifests, dir)
-		if err != nil {
-			return nil, err
+		name := get(filepath.Rel(manifests, dir))
+		if filepath.Dir(name) == "components" {
+			dir = w.withComponent(dir, components)
 		}
-		if filepath.Base(filepath.Dir(dir)) == "components" {
-			if dir, err = w.withComponent(dir, components); err != nil {
-				return nil, err
-			}
-		}
-		yaml, err := w.kubectl(ctx, "kustomize", dir)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, rendering{name: name, yaml: "\n" + yaml})
+		out = append(out, rendering{name, "\n" + get(w.kubectl(ctx, "kustomize", dir))})
 	}
-	return out, nil
+	return out
 }
 
 // withComponent creates a kustomization of the base with a component, and returns its directory. A component goes after
 // those whose names its own begins with.
-func (w *validation) withComponent(component string, all []string) (string, error) {
+func (w *validation) withComponent(component string, all []string) string {
 	dir := w.path("with-" + filepath.Base(component))
-	if err := os.MkdirAll(dir, 0o750); err != nil {
-		return "", err
-	}
-	base, err := filepath.Rel(dir, filepath.Join(w.tree, "deploy/k8s/base"))
-	if err != nil {
-		return "", err
-	}
+	must(os.MkdirAll(dir, 0o750))
 	var components []string
 	for _, file := range all {
 		if other := filepath.Dir(file); other == component || strings.HasPrefix(component, other+"-") {
-			path, err := filepath.Rel(dir, other)
-			if err != nil {
-				return "", err
-			}
-			components = append(components, path)
+			components = append(components, get(filepath.Rel(dir, other)))
 		}
 	}
-	return dir, os.WriteFile(filepath.Join(dir, "kustomization.yaml"), fmt.Appendf(nil,
-		"namespace: errand\nresources: [%s]\ncomponents: [%s]\n", base, strings.Join(components, ", ")), 0o600)
+	must(os.WriteFile(filepath.Join(dir, "kustomization.yaml"), fmt.Appendf(nil, "namespace: errand\nresources: [%s]\ncomponents: [%s]\n",
+		get(filepath.Rel(dir, filepath.Join(tree(), "deploy/k8s/base"))), strings.Join(components, ", ")), 0o600))
+	return dir
 }
 
 // dryRun asks the API server whether it would accept these objects.
@@ -180,17 +127,8 @@ func (w *validation) dryRun(ctx context.Context, yaml string) error {
 }
 
 // negativeControls are changes that a server must refuse, and the expected error.
-var negativeControls = []struct {
-	name, says string
-	spoil      func(yaml string) string
-}{
-	{"a pod that may be root", "would violate PodSecurity", func(yaml string) string {
-		return strings.Replace(yaml, "runAsNonRoot: true", "runAsNonRoot: false", 1)
-	}},
-	{"a budget of two kinds", "minAvailable and maxUnavailable cannot be both set", func(yaml string) string {
-		return strings.Replace(yaml, "\n  maxUnavailable: 1\n", "\n  maxUnavailable: 1\n  minAvailable: 1\n", 1)
-	}},
-	{"an unknown field", "field not declared in schema", func(yaml string) string {
-		return strings.Replace(yaml, "terminationGracePeriodSeconds:", "terminationGraceSeconds:", 1)
-	}},
+var negativeControls = []struct{ right, wrong, says string }{
+	{"runAsNonRoot: true", "runAsNonRoot: false", "would violate PodSecurity"},
+	{"\n  maxUnavailable: 1\n", "\n  maxUnavailable: 1\n  minAvailable: 1\n", "minAvailable and maxUnavailable cannot be both set"},
+	{"terminationGracePeriodSeconds:", "terminationGraceSeconds:", "field not declared in schema"},
 }

@@ -1,5 +1,5 @@
 // What the proof runs, pinned. Kubernetes' own modules are replaced by one set, so that all of them compile once.
-// `go run -C scripts/k8s-e2e . build` copies this folder into its cache; there is no go.sum here: Go holds every module
+// `scripts/k8s-e2e` copies this folder into its cache; there is no go.sum here: Go holds every module
 // against its checksum database.
 module errand/scripts/k8s-e2e/cluster
 
