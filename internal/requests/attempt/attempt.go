@@ -12,8 +12,8 @@
 // the program was asked to stop.
 //
 //	attempt.go  what a call is; announcing and making it
-//	unknown.go  after a failed one: what follows from its fate, and whether one of unknown fate is repeated
-//	giveup.go   nothing happened: wait for the rate and a slot, defer the request, or give it up
+//	failed.go   after a failed one: what follows from its fate, and whether one of unknown fate is repeated; nothing happened:
+//	            wait for the rate and a slot, defer the request, or give it up
 package attempt
 
 import (
