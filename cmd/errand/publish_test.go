@@ -331,7 +331,7 @@ func TestJSONAloneIsOnStandardOutput(t *testing.T) {
 	n, js := provisioned(t)
 	answer(t, js, "mail.send.partial.half", `{"recipients":3,"accepted":2}`)
 	answer(t, js, "mandate.transactions.page.list", `{"page":1,"records":[{"id":"of another request"}],"fingerprint":"other"}`)
-	_, meta, err := messages.DecodeTransactions([]byte(`{"request_id":"list"}`))
+	_, meta, err := messages.Decode[messages.TransactionsRequest]([]byte(`{"request_id":"list"}`))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -93,7 +93,7 @@ func TestAMessageIsNotResumedWithOtherBatches(t *testing.T) {
 				body = b.listed("m1", 5, "give_up_at", giveUp.Format(time.RFC3339))
 			}
 			data := encode(t, body)
-			_, meta, err := messages.DecodeSend(data)
+			_, meta, err := messages.Decode[messages.SendRequest](data)
 			must(t, err)
 			began := messages.Time{Time: time.Now()}.String()
 			b.publish("mail.send.started.m1", map[string]any{"request_id": "m1", "at": began, "attempt": 1, "deadline": began,

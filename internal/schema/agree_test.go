@@ -40,10 +40,10 @@ var unsaid = []string{
 }
 
 var decode = map[messages.Operation]func([]byte) error{
-	messages.Enroll:       func(b []byte) error { _, _, err := messages.DecodeEnroll(b); return err },
-	messages.Transactions: func(b []byte) error { _, _, err := messages.DecodeTransactions(b); return err },
-	messages.Send:         func(b []byte) error { _, _, err := messages.DecodeSend(b); return err },
-	messages.Account:      func(b []byte) error { _, _, err := messages.DecodeAccount(b); return err },
+	messages.Enroll:       func(b []byte) error { _, _, err := messages.Decode[messages.EnrollRequest](b); return err },
+	messages.Transactions: func(b []byte) error { _, _, err := messages.Decode[messages.TransactionsRequest](b); return err },
+	messages.Send:         func(b []byte) error { _, _, err := messages.Decode[messages.SendRequest](b); return err },
+	messages.Account:      func(b []byte) error { _, _, err := messages.Decode[messages.AccountRequest](b); return err },
 }
 
 // verdict is what decoder and schema say about a body.

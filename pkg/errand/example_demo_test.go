@@ -83,7 +83,7 @@ func accept(nc *nats.Conn) {
 		if err != nil {
 			continue
 		}
-		r, meta, _ := messages.DecodeSend(m.Data())
+		r, meta, _ := messages.Decode[messages.SendRequest](m.Data())
 		common := messages.Common{RequestID: r.RequestID, Attempt: 1}
 		for _, e := range []messages.Event{
 			{Operation: messages.Send, State: messages.Started, ID: r.RequestID,

@@ -9,24 +9,19 @@ const MaxBatch = 1000
 // uncertain.
 type BatchBody struct {
 	Common
-	Batch      int    `json:"batch"` // from 1
-	First      int    `json:"first"` // index into the recipients, from 0, with those that are suppressed
-	Count      int    `json:"count"`
-	Deadline   *Time  `json:"deadline,omitempty"`   // started only: of the call
-	NotBefore  *Time  `json:"not_before,omitempty"` // deferred only
-	Accepted   *int   `json:"accepted,omitempty"`   // accepted only, there even when 0
-	Reason     Reason `json:"reason,omitempty"`
-	HTTPStatus int    `json:"http_status,omitempty"`
-	Message    string `json:"message,omitempty"`
-	// AfterUnknown: a call of unknown fate was made before.
-	AfterUnknown bool `json:"after_unknown,omitempty"`
-	// HeldCount is how often the batch was held while others succeeded in
-	// between.
-	HeldCount int `json:"held_count,omitempty"`
-	// Suppressed are the recipients that the batch leaves out, decided when it was first started. Count does not count them.
-	Suppressed []Suppressed `json:"suppressed,omitempty"`
-	// Secret holds the keys of a started batch's call; left out when a worker announces it again.
-	Secret *SecretKeys `json:"secret,omitempty"`
+	Batch        int          `json:"batch"` // from 1
+	First        int          `json:"first"` // index into the recipients, from 0, with those that are suppressed
+	Count        int          `json:"count"`
+	Deadline     *Time        `json:"deadline,omitempty"`   // started only: of the call
+	NotBefore    *Time        `json:"not_before,omitempty"` // deferred only
+	Accepted     *int         `json:"accepted,omitempty"`   // accepted only, there even when 0
+	Reason       Reason       `json:"reason,omitempty"`
+	HTTPStatus   int          `json:"http_status,omitempty"`
+	Message      string       `json:"message,omitempty"`
+	AfterUnknown bool         `json:"after_unknown,omitempty"` // a call of unknown fate was made before
+	HeldCount    int          `json:"held_count,omitempty"`    // how often it was held while others succeeded in between
+	Suppressed   []Suppressed `json:"suppressed,omitempty"`    // that it leaves out and Count does not count
+	Secret       *SecretKeys  `json:"secret,omitempty"`        // of a started batch; left out when a worker announces it again
 }
 
 // MarshalJSON cuts the message.

@@ -13,7 +13,7 @@ func BenchmarkDecodeEnroll(b *testing.B) {
 	b.SetBytes(int64(len(data)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, _, err := DecodeEnroll(data); err != nil {
+		if _, _, err := Decode[EnrollRequest](data); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -24,7 +24,7 @@ func BenchmarkDecodeSendOfAHundredThousandRecipients(b *testing.B) {
 	b.SetBytes(int64(len(data)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, _, err := DecodeSend(data); err != nil {
+		if _, _, err := Decode[SendRequest](data); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -14,10 +14,10 @@ import (
 
 // decoders are the four requests; the tests of this file hold for each.
 var decoders = map[string]func([]byte) (any, Meta, error){
-	"enroll":       func(b []byte) (any, Meta, error) { r, m, err := DecodeEnroll(b); return r, m, err },
-	"transactions": func(b []byte) (any, Meta, error) { r, m, err := DecodeTransactions(b); return r, m, err },
-	"send":         func(b []byte) (any, Meta, error) { r, m, err := DecodeSend(b); return r, m, err },
-	"account":      func(b []byte) (any, Meta, error) { r, m, err := DecodeAccount(b); return r, m, err },
+	"enroll":       func(b []byte) (any, Meta, error) { r, m, err := Decode[EnrollRequest](b); return r, m, err },
+	"transactions": func(b []byte) (any, Meta, error) { r, m, err := Decode[TransactionsRequest](b); return r, m, err },
+	"send":         func(b []byte) (any, Meta, error) { r, m, err := Decode[SendRequest](b); return r, m, err },
+	"account":      func(b []byte) (any, Meta, error) { r, m, err := Decode[AccountRequest](b); return r, m, err },
 }
 
 // faultsOf are the fields of an *Invalid, nil when there is no error.
@@ -150,7 +150,7 @@ func TestAnIDThatTheProgramsGiveIsNoRequestsOwn(t *testing.T) {
 		ids = append(ids, stream+"-1", stream+"-18446744073709551615", stream+"-0", stream+"-007")
 	}
 	for _, id := range ids {
-		_, meta, err := DecodeAccount([]byte(`{"request_id":"` + id + `"}`))
+		_, meta, err := Decode[AccountRequest]([]byte(`{"request_id":"` + id + `"}`))
 		want := map[string][]string{"request_id": {"is reserved: unmatched, or a stream and a number such as MAIL_REQUESTS-12"}}
 		if diff := cmp.Diff(want, faultsOf(t, err)); diff != "" || meta.RequestID != "" || ValidID(id) {
 			t.Errorf("%s: %+v (-want +got):\n%s", id, meta, diff)
@@ -197,7 +197,7 @@ func TestKnownFieldsAreReportedBehindManyUnknownOnes(t *testing.T) {
 	for i := range 100 {
 		fmt.Fprintf(&b, `"a%d":1,`, i)
 	}
-	_, _, err := DecodeEnroll([]byte("{" + b.String() + `"order_number":"1","order_number":"2"}`))
+	_, _, err := Decode[EnrollRequest]([]byte("{" + b.String() + `"order_number":"1","order_number":"2"}`))
 	faults := faultsOf(t, err)
 	if !slices.Contains(faults["order_number"], "is given twice") || !slices.Contains(faults["amount"], "is required") {
 		t.Errorf("got %q", faults)
@@ -212,7 +212,7 @@ func TestAStringEndsBehindAnEvenNumberOfBackslashes(t *testing.T) {
 			`{"order_number":` + raw + `,"payer_email":"a@b.example"}`,
 			`{"payer_email":"a@b.example","order_number":` + raw + `}`,
 		} {
-			got, _, err := DecodeTransactions([]byte(body))
+			got, _, err := Decode[TransactionsRequest]([]byte(body))
 			if err != nil || got.OrderNumber != want || got.PayerEmail != "a@b.example" {
 				t.Errorf("%s: got %+v, %v, want %s", body, got, err, want)
 			}

@@ -25,34 +25,28 @@ const (
 // request is. Each recipient counts once, by the last state seen.
 type SummaryBody struct {
 	Common
-	Recipients int  `json:"recipients"`
-	Accepted   int  `json:"accepted"` // of them, by the service
-	Delivered  int  `json:"delivered"`
-	Deferred   int  `json:"deferred"`
-	Bounced    int  `json:"bounced"`
-	Unknown    int  `json:"unknown"`
-	Queued     int  `json:"queued"` // accepted, and no row yet
-	Final      bool `json:"final"`
-	// CompleteThrough is up to when the sending log has been published.
-	CompleteThrough Time `json:"complete_through"`
+	Recipients      int  `json:"recipients"`
+	Accepted        int  `json:"accepted"` // of them, by the service
+	Delivered       int  `json:"delivered"`
+	Deferred        int  `json:"deferred"`
+	Bounced         int  `json:"bounced"`
+	Unknown         int  `json:"unknown"`
+	Queued          int  `json:"queued"` // accepted, and no row yet
+	Final           bool `json:"final"`
+	CompleteThrough Time `json:"complete_through"` // up to when the sending log has been published
 }
 
 // Watermark is the body of mail.log.watermark: every log entry up to a time has
 // been published.
 type Watermark struct {
 	Common
-	CompleteThrough Time `json:"complete_through"`
-	TotalRecord     int  `json:"total_record"` // entries in the log, as the upstream counts
-	New             int  `json:"new"`          // events since the watermark before
-	// By is how that is known.
-	By Known `json:"by"`
-	// Since: entries that were created before are not published, as the first
-	// start was configured.
-	Since *Time `json:"since,omitempty"`
-	// Scanned is how many entries were read, of a log that takes long to read to its end.
-	Scanned int `json:"scanned,omitempty"`
-	// Anchor is the rows that the newest page had: eight bytes each, in base64.
-	Anchor []byte `json:"anchor,omitempty"`
+	CompleteThrough Time   `json:"complete_through"`
+	TotalRecord     int    `json:"total_record"`      // entries in the log, as the upstream counts
+	New             int    `json:"new"`               // events since the watermark before
+	By              Known  `json:"by"`                // how that is known
+	Since           *Time  `json:"since,omitempty"`   // entries created before are not published, as the first start was configured
+	Scanned         int    `json:"scanned,omitempty"` // entries read, of a log that takes long to read to its end
+	Anchor          []byte `json:"anchor,omitempty"`  // the rows that the newest page had: eight bytes each
 }
 
 // Known is how a poller knows that the log was published up to a time.

@@ -177,10 +177,10 @@ func TestOnUnknownIsDocumented(t *testing.T) {
 			}
 		}
 	}
-	if enroll, _, _ := DecodeEnroll(nil); enroll.OnUnknown != OnUnknownReport {
+	if enroll, _, _ := Decode[EnrollRequest](nil); enroll.OnUnknown != OnUnknownReport {
 		t.Errorf("an enrollment's default is %s", enroll.OnUnknown)
 	}
-	if send, _, _ := DecodeSend(nil); send.OnUnknown != OnUnknownReport {
+	if send, _, _ := Decode[SendRequest](nil); send.OnUnknown != OnUnknownReport {
 		t.Errorf("a message's default is %s", send.OnUnknown)
 	}
 }
@@ -193,7 +193,7 @@ func TestTheDocumentedListHasTheDocumentedDigest(t *testing.T) {
 		t.Fatal("no list, or not one request")
 	}
 	sum := sha256.Sum256([]byte(list))
-	r, _, err := DecodeSend([]byte(s.examples()[0]))
+	r, _, err := Decode[SendRequest]([]byte(s.examples()[0]))
 	if want := "SHA-256=" + base64.URLEncoding.EncodeToString(sum[:]); err != nil || r.ToObject.Digest != want {
 		t.Errorf("got %+v, %v, want %s", r.ToObject, err, want)
 	}

@@ -24,7 +24,7 @@ type EnrollRequest struct {
 	Enrollment
 }
 
-// MarshalJSON writes what DecodeEnroll reads; optional fields that are empty are
+// MarshalJSON writes what Decode reads; optional fields that are empty are
 // left out. Publish a request again with the same bytes, not what
 // was decoded: its defaults are filled in, which makes another fingerprint.
 func (r EnrollRequest) MarshalJSON() ([]byte, error) {
@@ -118,15 +118,6 @@ var enrollFields = []field[EnrollRequest]{
 	{"termination_url", optional, func(r *EnrollRequest, v value) { r.TerminationURL = v.url() }},
 }
 
-// DecodeEnroll reads and checks the body of mandate.enroll.requested. The error
-// is an *Invalid; the request then holds the fields without a fault. Fields
-// that have a default in the document and were left out stay empty.
-func DecodeEnroll(data []byte) (EnrollRequest, Meta, error) {
-	r := EnrollRequest{OnUnknown: OnUnknownReport}
-	meta, err := decode(data, enrollFields, &r)
-	return r, meta, err
-}
-
 // orderNumber is an order number. The upstream may drop a space at either end, and
 // then lists it as another one.
 func (v value) orderNumber() string {
@@ -148,12 +139,8 @@ type EnrollStarted struct {
 	AfterUnknown bool `json:"after_unknown,omitempty"`
 }
 
-// Defaults are the values of fields the request left out: computed for each call
-// and published in that call's started, so that no call after a long outage has a
-// date that has passed. They are in the event beside its other fields; one the
-// request gave is left out. An omitted link_expired_at has no default here: the
-// call leaves it out too, and the service sets its own. Nor has return_url: errand's
-// own holds a token, which readers of events have no use for.
+// Defaults are the values of fields the request left out, computed for each call, so that none after a long outage has a date
+// that has passed. The service sets its own link_expired_at; errand's own return_url holds a token and is not told.
 type Defaults struct {
 	MaxFrequency  json.Number `json:"max_frequency,omitempty"`
 	EffectiveDate string      `json:"effective_date,omitempty"` // 2006-01-02
@@ -162,27 +149,22 @@ type Defaults struct {
 // EnrollSucceeded is the body of mandate.enroll.succeeded.
 type EnrollSucceeded struct {
 	Common
-	APIVersion  string `json:"api_version"` // v2 or v3
-	OrderNumber string `json:"order_number"`
-	// Enrollment is the enrollment response of the e-mandate document, whole.
-	Enrollment json.RawMessage `json:"enrollment"`
-	// LinkExpiredAt is the request's, in the service's time zone; "" means that it named no expiry, and
-	// the link expires an hour after it was made.
-	LinkExpiredAt string `json:"link_expired_at,omitempty"`
-	AfterUnknown  bool   `json:"after_unknown,omitempty"`
-	Fingerprint   string `json:"fingerprint"`
+	APIVersion    string          `json:"api_version"` // v2 or v3
+	OrderNumber   string          `json:"order_number"`
+	Enrollment    json.RawMessage `json:"enrollment"`                // the enrollment response of the e-mandate document, whole
+	LinkExpiredAt string          `json:"link_expired_at,omitempty"` // in the service's time zone; "": an hour after it was made
+	AfterUnknown  bool            `json:"after_unknown,omitempty"`
+	Fingerprint   string          `json:"fingerprint"`
 }
 
 // EnrollUncertain is the body of mandate.enroll.uncertain: a call was made and
 // what came of it is not known.
 type EnrollUncertain struct {
 	Common
-	Reason      Reason `json:"reason"`
-	Message     string `json:"message"`
-	OrderNumber string `json:"order_number"`
-	// Evidence holds the transaction records listed under the order number;
-	// written as [] when there are none.
-	Evidence     []json.RawMessage `json:"evidence"`
+	Reason       Reason            `json:"reason"`
+	Message      string            `json:"message"`
+	OrderNumber  string            `json:"order_number"`
+	Evidence     []json.RawMessage `json:"evidence"` // the transaction records under the order number; [] when there are none
 	Fingerprint  string            `json:"fingerprint"`
 	AfterUnknown bool              `json:"after_unknown,omitempty"`
 }

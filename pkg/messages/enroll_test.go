@@ -37,7 +37,7 @@ func with(t *testing.T, object, name, raw string) []byte {
 }
 
 func TestAnEnrollmentIsReadFieldForField(t *testing.T) {
-	got, meta, err := DecodeEnroll([]byte(`{"request_id":"a-1","on_unknown":"report","give_up_at":"2026-01-02T11:04:05+08:00",
+	got, meta, err := Decode[EnrollRequest]([]byte(`{"request_id":"a-1","on_unknown":"report","give_up_at":"2026-01-02T11:04:05+08:00",
 		"portal_key":"pk","order_number":"DD/001 é","amount":100.50,"payer_id_type":"3","payer_id":"0012","payer_name":"A \"B\" <C>",
 		"payer_email":"payer@example.test","payer_telephone_number":60190000000,"payer_bank_code":"B1","payer_bank_code_hashed":"h",
 		"frequency_mode":"XX","max_frequency":12,"application_reason":"why","effective_date":"2028-02-29","expiry_date":"2027-12-31",
@@ -61,14 +61,14 @@ func TestAnEnrollmentIsReadFieldForField(t *testing.T) {
 }
 
 func TestWhatHasADefaultMayBeLeftOut(t *testing.T) {
-	got, _, err := DecodeEnroll([]byte(enrollRequired))
+	got, _, err := Decode[EnrollRequest]([]byte(enrollRequired))
 	if err != nil || got.OnUnknown != OnUnknownReport || got.MaxFrequency != "" || got.EffectiveDate != "" || got.LinkExpiredAt != "" ||
 		!got.GiveUpAt.IsZero() {
 		t.Errorf("got %+v, %v", got, err)
 	}
 	for _, fl := range enrollFields {
 		for _, raw := range []string{`null`, `""`, `{}`, `[ ]`} {
-			_, _, err := DecodeEnroll(with(t, enrollRequired, fl.name, raw))
+			_, _, err := Decode[EnrollRequest](with(t, enrollRequired, fl.name, raw))
 			want := map[string][]string(nil)
 			if strings.Contains(enrollRequired, `"`+fl.name+`"`) {
 				want = map[string][]string{fl.name: {"is required"}}
@@ -81,7 +81,7 @@ func TestWhatHasADefaultMayBeLeftOut(t *testing.T) {
 }
 
 func TestEveryFaultIsReportedNotOnlyTheFirst(t *testing.T) {
-	_, _, err := DecodeEnroll([]byte(`{"amount":1,"payer_id":"x","payer_email":"no","typo":1,"return_url":"/r","give_up_at":"soon","effective_date":"2026-02-30"}`))
+	_, _, err := Decode[EnrollRequest]([]byte(`{"amount":1,"payer_id":"x","payer_email":"no","typo":1,"return_url":"/r","give_up_at":"soon","effective_date":"2026-02-30"}`))
 	want := map[string][]string{
 		"amount": {"must be between 5.00 and 30000.00"}, "payer_id": {"must hold digits only"}, "payer_email": {"must be an email address alone"},
 		"typo": {"is not a known field"}, "return_url": {"must be an absolute http or https URL"},
@@ -100,7 +100,7 @@ func TestAnAmountIsTakenDigitByDigit(t *testing.T) {
 		`100.05`:   "100.05",
 		`"100.00"`: "100", `29999.99`: "29999.99", `30000`: "30000", `"30000.00"`: "30000", `"\u0035"`: "5", `10`: "10", `9.99`: "9.99",
 	} {
-		got, _, err := DecodeEnroll(with(t, enrollRequired, "amount", raw))
+		got, _, err := Decode[EnrollRequest](with(t, enrollRequired, "amount", raw))
 		if err != nil || string(got.Amount) != want {
 			t.Errorf("%s: got %q, %v, want %s", raw, got.Amount, err, want)
 		}
@@ -117,7 +117,7 @@ func TestAnAmountIsTakenDigitByDigit(t *testing.T) {
 		`true`: "must be a number or a string of digits", `[100]`: "must be a number or a string of digits",
 		`{"a":1}`: "must be a number or a string of digits",
 	} {
-		got, _, err := DecodeEnroll(with(t, enrollRequired, "amount", raw))
+		got, _, err := Decode[EnrollRequest](with(t, enrollRequired, "amount", raw))
 		if diff := cmp.Diff(map[string][]string{"amount": {want}}, faultsOf(t, err)); diff != "" || got.Amount != "" {
 			t.Errorf("%s: %q (-want +got):\n%s", raw, got.Amount, diff)
 		}
@@ -128,11 +128,11 @@ func TestAnAmountIsTakenDigitByDigit(t *testing.T) {
 func TestAnOrderNumberWithASpaceAtAnEndIsRefusedNotTrimmed(t *testing.T) {
 	want := map[string][]string{"order_number": {"must not begin or end with a space"}}
 	for _, raw := range []string{`"DD001 "`, `" DD001"`, `"DD001\u2003"`} {
-		got, _, err := DecodeEnroll(with(t, enrollRequired, "order_number", raw))
+		got, _, err := Decode[EnrollRequest](with(t, enrollRequired, "order_number", raw))
 		if diff := cmp.Diff(want, faultsOf(t, err)); diff != "" || got.OrderNumber != "" {
 			t.Errorf("enroll %s: %q (-want +got):\n%s", raw, got.OrderNumber, diff)
 		}
-		listed, _, err := DecodeTransactions([]byte(`{"order_number":` + raw + `}`))
+		listed, _, err := Decode[TransactionsRequest]([]byte(`{"order_number":` + raw + `}`))
 		if diff := cmp.Diff(want, faultsOf(t, err)); diff != "" || listed.OrderNumber != "" {
 			t.Errorf("transactions %s: %q (-want +got):\n%s", raw, listed.OrderNumber, diff)
 		}
@@ -144,7 +144,7 @@ func TestDigitsAreKeptAsTheyWereWritten(t *testing.T) {
 		for raw, want := range map[string]string{
 			`0`: `0`, `12345678901234567890`: `12345678901234567890`, `"007"`: `"007"`, `"\u0030\u0031"`: `"01"`, `"0"`: `"0"`,
 		} {
-			got, _, err := DecodeEnroll(with(t, enrollRequired, name, raw))
+			got, _, err := Decode[EnrollRequest](with(t, enrollRequired, name, raw))
 			text := got.PayerID
 			if name != "payer_id" {
 				text = got.PayerTelephoneNumber
@@ -155,7 +155,7 @@ func TestDigitsAreKeptAsTheyWereWritten(t *testing.T) {
 		}
 		for _, raw := range []string{`-1`, `1.0`, `1e3`, `"12a"`, `"+60"`, `"1 2"`, `"12\n"`, `true`, `[1]`, `"١"`, `"` +
 			strings.Repeat("1", 101) + `"`} {
-			_, _, err := DecodeEnroll(with(t, enrollRequired, name, raw))
+			_, _, err := Decode[EnrollRequest](with(t, enrollRequired, name, raw))
 			if faults := faultsOf(t, err); len(faults) != 1 || len(faults[name]) != 1 {
 				t.Errorf("%s %s: got %q", name, raw, faults)
 			}
@@ -199,12 +199,12 @@ func TestRulesOfTheFieldsOfAnEnrollment(t *testing.T) {
 	} {
 		for name := range strings.FieldsSeq(c.fields) {
 			for _, raw := range c.good {
-				if _, _, err := DecodeEnroll(with(t, enrollRequired, name, raw)); err != nil {
+				if _, _, err := Decode[EnrollRequest](with(t, enrollRequired, name, raw)); err != nil {
 					t.Errorf("%s %.80s: got %v, want none", name, raw, err)
 				}
 			}
 			for _, raw := range c.bad {
-				_, _, err := DecodeEnroll(with(t, enrollRequired, name, raw))
+				_, _, err := Decode[EnrollRequest](with(t, enrollRequired, name, raw))
 				if faults := faultsOf(t, err); len(faults) != 1 || len(faults[name]) == 0 {
 					t.Errorf("%s %.80s: got %q, want one fault under %s", name, raw, faults, name)
 				}
@@ -216,7 +216,7 @@ func TestRulesOfTheFieldsOfAnEnrollment(t *testing.T) {
 func TestWrongTypesAreNamed(t *testing.T) {
 	for name, want := range map[string]string{"payer_name": "must be a string", "return_url": "must be a string",
 		"metadata": "must be a string", "on_unknown": "must be a string"} {
-		_, _, err := DecodeEnroll(with(t, enrollRequired, name, `7`))
+		_, _, err := Decode[EnrollRequest](with(t, enrollRequired, name, `7`))
 		if faults := faultsOf(t, err); !slices.Equal(faults[name], []string{want}) {
 			t.Errorf("%s: got %q, want %q", name, faults, want)
 		}
@@ -224,7 +224,7 @@ func TestWrongTypesAreNamed(t *testing.T) {
 }
 
 func TestAnInvalidRequestKeepsItsValidFields(t *testing.T) {
-	got, _, err := DecodeEnroll(with(t, enrollRequired, "amount", `1`))
+	got, _, err := Decode[EnrollRequest](with(t, enrollRequired, "amount", `1`))
 	if err == nil || got.OrderNumber != "DD001" || got.Amount != "" {
 		t.Errorf("got %+v, %v", got, err)
 	}
@@ -232,7 +232,7 @@ func TestAnInvalidRequestKeepsItsValidFields(t *testing.T) {
 
 func TestARequestDoesNotLookAtItsBytesAgain(t *testing.T) {
 	data := []byte(enrollSample)
-	got, _, err := DecodeEnroll(data)
+	got, _, err := Decode[EnrollRequest](data)
 	want, _ := json.Marshal(got)
 	clear(data)
 	if again, _ := json.Marshal(got); err != nil || string(again) != string(want) {

@@ -28,15 +28,9 @@ type Body interface{ Head() *Common }
 type Common struct {
 	RequestID string `json:"request_id"`
 	At        Time   `json:"at"`
-	// Attempt is the number of submissions made so far, look-ups not counted;
-	// a started event counts the one it announces.
-	Attempt int `json:"attempt"`
-	// Abridged: parts were left out, since the whole is larger than the servers
-	// take. See Abridge.
-	Abridged bool `json:"abridged,omitempty"`
-	// Lane is the one the request was published to, in started and final events; "" for
-	// DefaultLane.
-	Lane string `json:"lane,omitempty"`
+	Attempt   int    `json:"attempt"`            // submissions made so far, look-ups not counted; started counts the one it announces
+	Abridged  bool   `json:"abridged,omitempty"` // parts were left out: the whole is larger than the servers take
+	Lane      string `json:"lane,omitempty"`     // that the request was published to, in started and final events; "" for DefaultLane
 }
 
 // Head returns c itself, so that the program that stores an event can fill it in.
@@ -159,12 +153,10 @@ func hasYear(t time.Time) bool { return t.Year() >= 0 && t.Year() <= 9999 }
 // and mail.account.failed.
 type FailedBody struct {
 	Common
-	Reason  Reason `json:"reason"`
-	Message string `json:"message"`
-	// HTTPStatus is 0 where no call was made or none was answered.
-	HTTPStatus int `json:"http_status"`
-	// Fields maps a field of the request to what is wrong with it.
-	Fields        map[string][]string `json:"fields"`
+	Reason        Reason              `json:"reason"`
+	Message       string              `json:"message"`
+	HTTPStatus    int                 `json:"http_status"` // 0 where no call was made or none was answered
+	Fields        map[string][]string `json:"fields"`      // what is wrong with a field of the request
 	OrderNumber   string              `json:"order_number,omitempty"`
 	ConflictsWith string              `json:"conflicts_with,omitempty"`
 	Fingerprint   string              `json:"fingerprint"`
@@ -191,10 +183,8 @@ type DeferredBody struct {
 	HTTPStatus   int    `json:"http_status"` // 0 without an answer
 	NotBefore    Time   `json:"not_before"`
 	AfterUnknown bool   `json:"after_unknown,omitempty"`
-	// HeldCount is how often the request was held while others succeeded in
-	// between.
-	HeldCount   int    `json:"held_count,omitempty"`
-	Fingerprint string `json:"fingerprint"`
+	HeldCount    int    `json:"held_count,omitempty"` // how often it was held while others succeeded in between
+	Fingerprint  string `json:"fingerprint"`
 }
 
 // MarshalJSON cuts the message.
@@ -246,18 +236,13 @@ func listed(list []json.RawMessage) []json.RawMessage {
 // or a person said so. It is never abridged: what is run depends on it.
 type ReopenedBody struct {
 	Common
-	By  string       `json:"by"` // ByCorrection, or who did it
-	Why string       `json:"why,omitempty"`
-	Was PriorOutcome `json:"was"`
-	// AfterUnknown: a call of unknown fate was made before.
-	AfterUnknown bool `json:"after_unknown,omitempty"`
-	// Batches are a message's batches that may be sent, from 1; empty means all that
-	// were not accepted and are not of unknown fate.
-	Batches []int `json:"batches,omitempty"`
-	// BatchSize is how a message was cut into batches, so that it is cut so again though the event that said so is gone.
-	BatchSize int `json:"batch_size,omitempty"`
-	// Fingerprint identifies the contents that run from now on.
-	Fingerprint string `json:"fingerprint"`
+	By           string       `json:"by"` // ByCorrection, or who did it
+	Why          string       `json:"why,omitempty"`
+	Was          PriorOutcome `json:"was"`
+	AfterUnknown bool         `json:"after_unknown,omitempty"` // a call of unknown fate was made before
+	Batches      []int        `json:"batches,omitempty"`       // that may be sent, from 1; empty: all neither accepted nor of unknown fate
+	BatchSize    int          `json:"batch_size,omitempty"`    // how a message was cut, though the event that said so is gone
+	Fingerprint  string       `json:"fingerprint"`             // of the contents that run from now on
 }
 
 // PriorOutcome is the outcome that a request had before it was reopened or erased.
@@ -283,8 +268,6 @@ func (b ReopenedBody) MarshalJSON() ([]byte, error) {
 // record of the transaction list, so that it is not published again. It says nothing of the person.
 type ErasedBody struct {
 	Common
-	// Was is the outcome that the request had; nil for batches and rows.
-	Was *PriorOutcome `json:"was,omitempty"`
-	// EventID identifies the event about the erased row.
-	EventID string `json:"event_id,omitempty"`
+	Was     *PriorOutcome `json:"was,omitempty"`      // the outcome that the request had; nil for batches and rows
+	EventID string        `json:"event_id,omitempty"` // of the event about the erased row
 }

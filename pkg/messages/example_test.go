@@ -71,8 +71,8 @@ func ExampleAccountRequest() {
 }
 
 // What the consumer will refuse can be known before it is published.
-func ExampleDecodeSend() {
-	_, _, err := messages.DecodeSend([]byte(`{"to":"ann@example.com","subjet":"Hello","content":"See you."}`))
+func ExampleDecode() {
+	_, _, err := messages.Decode[messages.SendRequest]([]byte(`{"to":"ann@example.com","subjet":"Hello","content":"See you."}`))
 	fmt.Println(err)
 	// Output: invalid request: subject is required; subjet is not a known field
 }

@@ -14,7 +14,7 @@ import (
 
 func fingerprintOf(t *testing.T, body string) string {
 	t.Helper()
-	_, meta, _ := DecodeSend([]byte(body))
+	_, meta, _ := Decode[SendRequest]([]byte(body))
 	if len(meta.Fingerprint) != 64 {
 		t.Fatalf("%s: fingerprint %q", body, meta.Fingerprint)
 	}
@@ -106,7 +106,7 @@ func TestTheFingerprintOfTheDocumentIsThatOfItsBody(t *testing.T) {
 	if sum := sha256.Sum256([]byte(form)); hex.EncodeToString(sum[:]) != want || fingerprintOf(t, body) != want {
 		t.Errorf("of the body %s, of its form %x, want %s", fingerprintOf(t, body), sum, want)
 	}
-	if _, _, err := DecodeSend([]byte(body)); err != nil {
+	if _, _, err := Decode[SendRequest]([]byte(body)); err != nil {
 		t.Error(err)
 	}
 }

@@ -42,7 +42,7 @@ func FuzzField(f *testing.F) {
 		if kind%2 == 0 {
 			name := enrollFields[int(field)%len(enrollFields)].name
 			body := replaced(t, enrollSample, name, value)
-			r, meta, err := DecodeEnroll(body)
+			r, meta, err := Decode[EnrollRequest](body)
 			onlyNamed(t, body, err, name)
 			if err == nil {
 				keepsLimits(t, body, r)
@@ -56,7 +56,7 @@ func FuzzField(f *testing.F) {
 			good = sendObject
 		}
 		body := replaced(t, good, name, value)
-		r, meta, err := DecodeSend(body)
+		r, meta, err := Decode[SendRequest](body)
 		onlyNamed(t, body, err, name)
 		if err == nil {
 			messageKeepsLimits(t, body, r)
@@ -122,7 +122,7 @@ func keepsLimits(t *testing.T, body []byte, r EnrollRequest) {
 	if err != nil {
 		t.Fatalf("%s: %v", body, err)
 	}
-	again, _, err := DecodeEnroll(sent)
+	again, _, err := Decode[EnrollRequest](sent)
 	if diff := cmp.Diff(r.Enrollment, again.Enrollment); err != nil || diff != "" {
 		t.Fatalf("%s goes out as %s: %v %s", body, sent, err, diff)
 	}

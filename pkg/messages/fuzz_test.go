@@ -66,7 +66,7 @@ func FuzzRequests(f *testing.F) {
 func FuzzFingerprint(f *testing.F) {
 	seeds(f, `{"a":[100.50,1.005e2,-0.0,1e99,0.10E-98,1e100,0e400,1E+002,900e-0000003,1.005e2400]}`)
 	f.Fuzz(func(t *testing.T, data []byte) {
-		_, meta, _ := DecodeSend(data)
+		_, meta, _ := Decode[SendRequest](data)
 		if meta.Fingerprint == "" || nesting(data) > maxDepth-2 {
 			return
 		}
@@ -74,7 +74,7 @@ func FuzzFingerprint(f *testing.F) {
 		if err := json.Indent(&spaced, data, " ", "\t"); err != nil {
 			t.Fatal(err)
 		}
-		if _, other, _ := DecodeSend(spaced.Bytes()); other.Fingerprint != meta.Fingerprint {
+		if _, other, _ := Decode[SendRequest](spaced.Bytes()); other.Fingerprint != meta.Fingerprint {
 			t.Fatalf("differs when spaced: %q", data)
 		}
 		// The decoders know different fields and so take different ways.
@@ -88,7 +88,7 @@ func FuzzFingerprint(f *testing.F) {
 		}
 		// Re-ordered: encoding/json sorts, and so does a second pass in reverse.
 		if other := reversed(t, data); !bytes.Contains(data, []byte("202")) {
-			if _, got, _ := DecodeSend(other); got.Fingerprint != meta.Fingerprint {
+			if _, got, _ := Decode[SendRequest](other); got.Fingerprint != meta.Fingerprint {
 				t.Fatalf("differs when re-ordered: %q and %q", data, other)
 			}
 			if want := slowFingerprint(t, data); want != meta.Fingerprint {

@@ -150,7 +150,7 @@ func TestAnAmountIsProducedDigitByDigit(t *testing.T) {
 		if err != nil || !bytes.Contains(body, []byte(`"amount":`+amount+`,`)) {
 			t.Fatalf("%s: got %s, %v", amount, body, err)
 		}
-		if got, _, err := DecodeEnroll(body); err != nil || got.Amount != want {
+		if got, _, err := Decode[EnrollRequest](body); err != nil || got.Amount != want {
 			t.Errorf("%s: got %s, %v", amount, got.Amount, err)
 		}
 	}

@@ -29,14 +29,6 @@ var transactionsFields = []field[TransactionsRequest]{
 	{"status", optional, func(r *TransactionsRequest, v value) { r.Status = v.status() }},
 }
 
-// DecodeTransactions reads and checks the body of mandate.transactions.requested.
-// The error is an *Invalid; the request then holds the fields without a fault.
-func DecodeTransactions(data []byte) (TransactionsRequest, Meta, error) {
-	var r TransactionsRequest
-	meta, err := decode(data, transactionsFields, &r)
-	return r, meta, err
-}
-
 // status is a status code. The e-mandate document does not list them all, so
 // any text will do.
 func (v value) status() string {
@@ -55,32 +47,17 @@ var accountFields = []field[AccountRequest]{
 	{"request_id", optional, func(r *AccountRequest, v value) { r.RequestID = v.requestID() }},
 }
 
-// DecodeAccount reads and checks the body of mail.account.requested, {} at the
-// least. The error is an *Invalid.
-func DecodeAccount(data []byte) (AccountRequest, Meta, error) {
-	var r AccountRequest
-	meta, err := decode(data, accountFields, &r)
-	return r, meta, err
-}
-
 // TransactionsPage is the body of mandate.transactions.page. The pages of a request
 // are published in order, each once: a listing that was interrupted or deferred
 // goes on with the page after the last one.
 type TransactionsPage struct {
 	Common
-	Page int `json:"page"` // from 1
-	// Records are the transaction records of the e-mandate document, fields
-	// that are not in it kept.
-	Records []json.RawMessage `json:"records"`
-	// Total is how many records the pages up to this one have together.
-	Total int `json:"total"`
-	// Deadline is until when the worker that published the page goes on with the next;
-	// until then every other worker waits.
-	Deadline Time `json:"deadline"`
-	// More: another page follows.
-	More bool `json:"more"`
-	// Fingerprint is the request's: pages of other contents are not continued.
-	Fingerprint string `json:"fingerprint"`
+	Page        int               `json:"page"`        // from 1
+	Records     []json.RawMessage `json:"records"`     // of the e-mandate document, fields that are not in it kept
+	Total       int               `json:"total"`       // of the records, with those of the pages before
+	Deadline    Time              `json:"deadline"`    // until when its worker goes on with the next, and every other one waits
+	More        bool              `json:"more"`        // another page follows
+	Fingerprint string            `json:"fingerprint"` // the request's: pages of other contents are not continued
 }
 
 // MarshalJSON writes nil records as [].
@@ -101,7 +78,6 @@ type TransactionsListed struct {
 // AccountReported is the body of mail.account.reported.
 type AccountReported struct {
 	Common
-	// Account is the account information of the email document, whole.
-	Account     json.RawMessage `json:"account"`
+	Account     json.RawMessage `json:"account"` // the account information of the email document, whole
 	Fingerprint string          `json:"fingerprint"`
 }

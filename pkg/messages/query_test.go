@@ -8,14 +8,14 @@ import (
 )
 
 func TestAQueryIsReadFieldForField(t *testing.T) {
-	got, meta, err := DecodeTransactions([]byte(`{"request_id":"q","order_number":"DD001","status":3,
+	got, meta, err := Decode[TransactionsRequest]([]byte(`{"request_id":"q","order_number":"DD001","status":3,
 		"exchange_reference_number":"E-1","payer_email":"payer@example.test","max_pages":4}`))
 	want := TransactionsRequest{RequestID: "q", OrderNumber: "DD001", Status: "3", ExchangeReferenceNumber: "E-1",
 		PayerEmail: "payer@example.test", MaxPages: 4}
 	if diff := cmp.Diff(want, got); diff != "" || err != nil || meta.RequestID != "q" {
 		t.Errorf("%v, %+v (-want +got):\n%s", err, meta, diff)
 	}
-	if got, _, err := DecodeTransactions([]byte(`{}`)); err != nil || got != (TransactionsRequest{}) {
+	if got, _, err := Decode[TransactionsRequest]([]byte(`{}`)); err != nil || got != (TransactionsRequest{}) {
 		t.Errorf("{}: got %+v, %v", got, err)
 	}
 }
@@ -33,12 +33,12 @@ func TestRulesOfTheFieldsOfAQuery(t *testing.T) {
 		{"page", nil, []string{`1`}},
 	} {
 		for _, raw := range c.good {
-			if _, _, err := DecodeTransactions(with(t, `{}`, c.name, raw)); err != nil {
+			if _, _, err := Decode[TransactionsRequest](with(t, `{}`, c.name, raw)); err != nil {
 				t.Errorf("%s %s: got %v, want none", c.name, raw, err)
 			}
 		}
 		for _, raw := range c.bad {
-			_, _, err := DecodeTransactions(with(t, `{}`, c.name, raw))
+			_, _, err := Decode[TransactionsRequest](with(t, `{}`, c.name, raw))
 			if faults := faultsOf(t, err); len(faults) != 1 || len(faults[c.name]) == 0 {
 				t.Errorf("%s %s: got %q, want one fault under %s", c.name, raw, faults, c.name)
 			}
@@ -48,7 +48,7 @@ func TestRulesOfTheFieldsOfAQuery(t *testing.T) {
 
 func TestAnAccountRequestNeedsNothing(t *testing.T) {
 	for body, want := range map[string]string{`{}`: "", `{"request_id":"u"}`: "u", `{"request_id":null}`: ""} {
-		got, meta, err := DecodeAccount([]byte(body))
+		got, meta, err := Decode[AccountRequest]([]byte(body))
 		if err != nil || got.RequestID != want || meta.RequestID != want {
 			t.Errorf("%s: got %+v, %+v, %v", body, got, meta, err)
 		}

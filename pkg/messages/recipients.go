@@ -23,22 +23,17 @@ func Recipients(addresses ...string) json.RawMessage {
 
 // ParseRecipient returns the bare address of one recipient; a display name or a
 // comment around it is dropped. Addresses outside ASCII are taken, RFC 6531,
-// but no character that nobody sees: an address with one looks like another.
-// In a display name characters of Unicode's category Cf are refused as well, such
-// as U+200B and what turns the direction of writing; other spaces and
-// variation selectors are not, since names and emoji have them.
-// The error is the reason in a few words, without the address.
+// but no character that nobody sees: an address with one looks like another. A
+// display name may have spaces outside ASCII and variation selectors. The
+// error is the reason in a few words, without the address.
 func ParseRecipient(text string) (address string, err error) { return mailbox.Parse(text) }
 
-// Addresses returns the texts of a decoded request's To, one recipient each:
-// the elements of the array, or the parts of the string between its commas. An
-// element may hold several as well. A comma within a quoted string or a comment
-// of RFC 5322 separates nothing, if the part that it belongs to is an address;
-// else the part ends at its first comma, so that a quote or a parenthesis that
-// is never closed, or by another recipient's, costs that one recipient alone.
-// Nothing between two commas is passed over, an empty element of an array is
-// not. Whether a text is an address is for ParseRecipient to say. Nothing is
-// kept of the list but what the caller keeps.
+// Addresses returns the texts of a decoded request's To, one recipient each, for
+// ParseRecipient to judge: the elements of the array, or the parts of a string
+// between its commas. A comma within a quoted string or a comment of RFC 5322
+// separates nothing, if the part that it belongs to is an address: a quote that is
+// never closed costs that one recipient alone. Nothing between two commas is passed
+// over, an empty element of an array is not.
 func (r *SendRequest) Addresses() iter.Seq[string] { return addresses(r.To) }
 
 func addresses(raw []byte) iter.Seq[string] {

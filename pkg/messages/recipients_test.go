@@ -123,13 +123,13 @@ func TestInvisibleCharactersOfAnAddressAreNamed(t *testing.T) {
 		string(with(t, enrollRequired, "payer_email", `"a\u200b@b.example"`)): "payer_email",
 		string(with(t, enrollRequired, "payer_email", `"a\u00a0@b.example"`)): "payer_email",
 	} {
-		_, _, err := DecodeEnroll([]byte(body))
+		_, _, err := Decode[EnrollRequest]([]byte(body))
 		if diff := cmp.Diff(map[string][]string{field: {want}}, faultsOf(t, err)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", body, diff)
 		}
 	}
 	for _, field := range []string{"from", "reply_to"} {
-		_, _, err := DecodeSend(with(t, sendRequired, field, `"Shop <a\u2060@b.example>"`))
+		_, _, err := Decode[SendRequest](with(t, sendRequired, field, `"Shop <a\u2060@b.example>"`))
 		if diff := cmp.Diff(map[string][]string{field: {want}}, faultsOf(t, err)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", field, diff)
 		}

@@ -16,10 +16,7 @@ import (
 // Request is the body of a request: an EnrollRequest, a TransactionsRequest, a
 // SendRequest or an AccountRequest. With json.Marshal it becomes what is published on
 // Operation().Requested().
-type Request interface {
-	// Operation is what the request asks for.
-	Operation() Operation
-}
+type Request interface{ Operation() Operation }
 
 // Operation is Enroll.
 func (EnrollRequest) Operation() Operation { return Enroll }
@@ -36,22 +33,39 @@ func (AccountRequest) Operation() Operation { return Account }
 // Requests are the operations that can be requested.
 var Requests = []Operation{Enroll, Transactions, Send, Account}
 
-// Check reads the body of a request as the program that takes it does. The error is an
-// *Invalid, also for an operation without requests; Meta is what is known of the body
-// nevertheless. It does not judge what the programs' configuration decides, such as
-// how far ahead a give_up_at may be.
+// Decode reads and checks the body of a request. The error is an *Invalid; the request then holds the fields without a fault.
+// Fields that were left out stay empty, but for OnUnknown. The recipients of a message are not judged, see ParseRecipient; there
+// is at least one text to judge.
+func Decode[R EnrollRequest | TransactionsRequest | SendRequest | AccountRequest](data []byte) (r R, meta Meta, err error) {
+	switch r := any(&r).(type) {
+	case *EnrollRequest:
+		r.OnUnknown = OnUnknownReport
+		meta, err = decode(data, enrollFields, r)
+	case *TransactionsRequest:
+		meta, err = decode(data, transactionsFields, r)
+	case *SendRequest:
+		r.OnUnknown = OnUnknownReport
+		meta, err = decode(data, sendFields, r, oneList)
+	case *AccountRequest:
+		meta, err = decode(data, accountFields, r)
+	}
+	return r, meta, err
+}
+
+// Check is Decode by operation. The error is an *Invalid, also for an operation without
+// requests. It does not judge what the programs' configuration decides, see CheckTimes.
 func Check(op Operation, data []byte) (Meta, error) {
 	var meta Meta
 	var err error
 	switch op {
 	case Enroll:
-		_, meta, err = DecodeEnroll(data)
+		_, meta, err = Decode[EnrollRequest](data)
 	case Transactions:
-		_, meta, err = DecodeTransactions(data)
+		_, meta, err = Decode[TransactionsRequest](data)
 	case Send:
-		_, meta, err = DecodeSend(data)
+		_, meta, err = Decode[SendRequest](data)
 	case Account:
-		_, meta, err = DecodeAccount(data)
+		_, meta, err = Decode[AccountRequest](data)
 	default:
 		err = &Invalid{Fields: map[string][]string{"body": {"is of an operation that takes no requests"}}}
 	}
@@ -65,13 +79,9 @@ const Version = 3
 
 // Meta is what is known of a request's body whether it is valid or not.
 type Meta struct {
-	// RequestID is the body's request_id, "" when it names none that fits.
-	RequestID string
-	// Fingerprint is the SHA-256, in hex, of the body as JSON with sorted keys
-	// and without request_id; "" when the body is not a JSON object.
-	Fingerprint string
-	// NotBefore and GiveUpAt are the body's not_before and give_up_at, zero where it names none that can be read.
-	NotBefore, GiveUpAt time.Time
+	RequestID           string    // "" when the body names none that fits
+	Fingerprint         string    // SHA-256, in hex, of the body as JSON with sorted keys and without request_id; "" when it is no JSON object
+	NotBefore, GiveUpAt time.Time // zero where the body names none that can be read
 }
 
 // ID is the id that a request names: its body's, or else its Nats-Msg-Id; "" if neither fits. A body that cannot be read, or
@@ -96,10 +106,9 @@ func (m Meta) FingerprintOf(data []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Invalid is the error of a request that breaks the rules. Nothing was done
-// for it and repeating it is of no use. Fields maps each faulty field to the
-// rules it breaks, "body" being the message as a whole. It holds names and
-// rules, never a value of the request.
+// Invalid is the error of a request that breaks the rules. Fields maps each faulty
+// field to the rules it breaks, "body" being the message as a whole. It holds no
+// value of the request.
 type Invalid struct{ Fields map[string][]string }
 
 // Error lists fields and rules, by field.
@@ -117,10 +126,9 @@ func (e *Invalid) Error() string {
 	return b.String()
 }
 
-// CheckTimes holds the not_before and the give_up_at of a request against their
-// bounds, which no decoder knows: it takes the time at which the request was
-// published, and how long events are kept, 0 for ever. not_before may be 30 days
-// after that, and a day less than events are kept. The error is an *Invalid.
+// CheckTimes holds not_before and give_up_at against their bounds, by the time at
+// which the request was published and how long events are kept, 0 for ever. The
+// error is an *Invalid.
 func CheckTimes(m Meta, published time.Time, kept time.Duration) error {
 	faults := map[string][]string{}
 	from, what := published, "the request was published"

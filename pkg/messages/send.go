@@ -24,18 +24,14 @@ type SendRequest struct {
 	Content         string            `json:"content"`
 	AsHTML          int               `json:"as_html,omitempty"` // 0 plain text, 1 HTML
 	Headers         map[string]string `json:"headers,omitempty"`
-	// Suppress false has addresses tried that are left out otherwise because mail to them bounced; nil counts as true.
-	Suppress *bool `json:"suppress,omitempty"`
-	// To is the list as the request has it, a JSON array of strings or a JSON
-	// string with commas; Recipients makes it, Addresses reads it. It is a part of
-	// the bytes that were decoded, not a copy. Nil when ToObject is given.
+	Suppress        *bool             `json:"suppress,omitempty"` // false: addresses that mail bounced from are tried; nil is true
+	// To is a JSON array of strings or a JSON string with commas, a part of the bytes that were decoded: Recipients makes it, Addresses
+	// reads it.
 	To       json.RawMessage `json:"to,omitempty"`
 	ToObject *ObjectRef      `json:"to_object,omitempty"`
 }
 
-// MarshalJSON writes what DecodeSend reads; optional fields that are empty are
-// left out. Publish a request again with the same bytes, as with
-// an EnrollRequest.
+// MarshalJSON writes what Decode reads, as that of an EnrollRequest.
 func (r SendRequest) MarshalJSON() ([]byte, error) {
 	type plain SendRequest
 	r.GiveUpAt, r.NotBefore = r.GiveUpAt.UTC(), r.NotBefore.UTC()
@@ -66,15 +62,6 @@ var sendFields = []field[SendRequest]{
 	{"to", optional, func(r *SendRequest, v value) { r.To = v.recipients() }},
 	{"to_object", optional, func(r *SendRequest, v value) { r.ToObject = v.object() }},
 	{"unsubscribe_link", optional, func(r *SendRequest, v value) { r.UnsubscribeLink = v.unsubscribe() }},
-}
-
-// DecodeSend reads and checks the body of mail.send.requested. The error is an
-// *Invalid; the request then holds the fields without a fault. The recipients
-// are not judged here, see ParseRecipient; there is at least one text to judge.
-func DecodeSend(data []byte) (SendRequest, Meta, error) {
-	r := SendRequest{OnUnknown: OnUnknownReport}
-	meta, err := decode(data, sendFields, &r, oneList)
-	return r, meta, err
 }
 
 // oneList asks for to or to_object, and not for both.
@@ -209,17 +196,13 @@ type BatchEvidence struct {
 // while batches remain.
 type SendStarted struct {
 	Common
-	Deadline    Time   `json:"deadline"`
-	Fingerprint string `json:"fingerprint"`
-	Recipients  int    `json:"recipients"` // valid and distinct, with those that are suppressed
-	Batches     int    `json:"batches"`
-	// BatchSize is pinned by the first started event of the request, so that
-	// the same request always makes the same batches.
-	BatchSize int `json:"batch_size"`
-	// Suppressed are the recipients of the one batch that are left out. Recipients counts them.
-	Suppressed []Suppressed `json:"suppressed,omitempty"`
-	// Secret holds the keys of the one batch's call; left out when a worker announces it again.
-	Secret *SecretKeys `json:"secret,omitempty"`
+	Deadline    Time         `json:"deadline"`
+	Fingerprint string       `json:"fingerprint"`
+	Recipients  int          `json:"recipients"` // valid and distinct, with those that are suppressed
+	Batches     int          `json:"batches"`
+	BatchSize   int          `json:"batch_size"`           // pinned by the first started event: the same request always makes the same batches
+	Suppressed  []Suppressed `json:"suppressed,omitempty"` // of the one batch; Recipients counts them
+	Secret      *SecretKeys  `json:"secret,omitempty"`     // of the one batch's call; left out when a worker announces it again
 }
 
 // Suppressed is a recipient that a batch leaves out because mail to it bounced before.
@@ -257,11 +240,10 @@ type SendOutcome struct {
 
 // InvalidAddress is a recipient that was left out, and why.
 type InvalidAddress struct {
-	Address string `json:"address"` // as the request has it, of a suppressed one without display name; cut to 500 characters
-	Reason  string `json:"reason"`  // as ParseRecipient gives it, or ReasonOfSuppressed
-	// At and Why say when and why mail to a suppressed one bounced.
-	At  *Time  `json:"at,omitempty"`
-	Why string `json:"why,omitempty"`
+	Address string `json:"address"`      // as the request has it, of a suppressed one without display name; cut to 500 characters
+	Reason  string `json:"reason"`       // as ParseRecipient gives it, or ReasonOfSuppressed
+	At      *Time  `json:"at,omitempty"` // when mail to a suppressed one bounced
+	Why     string `json:"why,omitempty"`
 }
 
 // Unsettled is a batch that was not accepted whole.

@@ -18,7 +18,7 @@ const (
 )
 
 func TestAMessageIsReadFieldForField(t *testing.T) {
-	got, meta, err := DecodeSend([]byte(`{"request_id":"m-1","on_unknown":"resend","give_up_at":"2026-01-02T03:04:05Z","from":"Shop \u003ca@b.example>",
+	got, meta, err := Decode[SendRequest]([]byte(`{"request_id":"m-1","on_unknown":"resend","give_up_at":"2026-01-02T03:04:05Z","from":"Shop \u003ca@b.example>",
 		"to" : [ "c@d.example", "E <e@f.example>" ] ,"reply_to":"r@b.example","unsubscribe_link":"https://b.example/u","subject":"S é",
 		"as_html":1,"content":"line\r\n\tline","headers":{"X-A":"1","List-Id":"<l.b.example>","X-Empty":"","X-Null":null}}`))
 	want := SendRequest{
@@ -33,13 +33,13 @@ func TestAMessageIsReadFieldForField(t *testing.T) {
 }
 
 func TestAListMayBeAnObjectInstead(t *testing.T) {
-	got, _, err := DecodeSend([]byte(sendObject))
+	got, _, err := Decode[SendRequest]([]byte(sendObject))
 	want := &ObjectRef{Bucket: "lists", Name: "a/b c", Digest: someDigest}
 	if diff := cmp.Diff(want, got.ToObject); diff != "" || err != nil || got.To != nil || got.OnUnknown != OnUnknownReport || got.AsHTML != 0 {
 		t.Errorf("%+v, %v (-want +got):\n%s", got, err, diff)
 	}
 	unpadded := strings.Replace(sendObject, "=\"}}", "\"}}", 1)
-	if got, _, err := DecodeSend([]byte(unpadded)); err != nil || got.ToObject.Digest != someDigest {
+	if got, _, err := Decode[SendRequest]([]byte(unpadded)); err != nil || got.ToObject.Digest != someDigest {
 		t.Errorf("without padding: got %+v, %v", got.ToObject, err)
 	}
 }
@@ -58,7 +58,7 @@ func TestThereIsExactlyOneList(t *testing.T) {
 		{sendObject, "to", `[]`, nil},
 		{sendObject, "to", `"a@b.example"`, map[string][]string{"to_object": {both}}},
 	} {
-		_, _, err := DecodeSend(with(t, c.object, c.name, c.raw))
+		_, _, err := Decode[SendRequest](with(t, c.object, c.name, c.raw))
 		if diff := cmp.Diff(c.want, faultsOf(t, err)); diff != "" {
 			t.Errorf("%s %s in %s (-want +got):\n%s", c.name, c.raw, c.object, diff)
 		}
@@ -83,7 +83,7 @@ func TestAReferenceNeedsBucketNameAndDigest(t *testing.T) {
 		`"object"`: {"to_object": {"must be an object of bucket, name and digest"}},
 		`[1]`:      {"to_object": {"must be an object of bucket, name and digest"}},
 	} {
-		_, _, err := DecodeSend(with(t, sendObject, "to_object", raw))
+		_, _, err := Decode[SendRequest](with(t, sendObject, "to_object", raw))
 		if diff := cmp.Diff(want, faultsOf(t, err)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", raw, diff)
 		}
@@ -96,7 +96,7 @@ func TestHeadersThatWouldContradictTheMessageAreRefused(t *testing.T) {
 		"Sender", "Message-ID", "Received", "DKIM-Signature", "Resent-From", "Resent-To", "Resent-Anything",
 		"FROM", "bcc", "rEPLY-tO", "mime-version", "message-id", "RESENT-DATE",
 	} {
-		_, _, err := DecodeSend(with(t, sendRequired, "headers", `{"`+name+`":"x"}`))
+		_, _, err := Decode[SendRequest](with(t, sendRequired, "headers", `{"`+name+`":"x"}`))
 		if diff := cmp.Diff(map[string][]string{"headers": {name + " is reserved and must not be set here"}}, faultsOf(t, err)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
@@ -123,7 +123,7 @@ func TestAHeaderCannotBeginAnother(t *testing.T) {
 		`{"X-A":"é ü","x.b_c!":"` + strings.Repeat("a", 8000) + `"}`: nil,
 		`{"X-A":"` + strings.Repeat("a", 8001) + `"}`:                {"headers": {"X-A must have at most 8000 characters"}},
 	} {
-		_, _, err := DecodeSend(with(t, sendRequired, "headers", raw))
+		_, _, err := Decode[SendRequest](with(t, sendRequired, "headers", raw))
 		if diff := cmp.Diff(want, faultsOf(t, err)); diff != "" {
 			t.Errorf("%.100s (-want +got):\n%s", raw, diff)
 		}
@@ -133,12 +133,12 @@ func TestAHeaderCannotBeginAnother(t *testing.T) {
 		many[fmt.Sprint("X-", i)] = "x"
 	}
 	raw, _ := json.Marshal(many)
-	if got, _, err := DecodeSend(with(t, sendRequired, "headers", string(raw))); err != nil || len(got.Headers) != 100 {
+	if got, _, err := Decode[SendRequest](with(t, sendRequired, "headers", string(raw))); err != nil || len(got.Headers) != 100 {
 		t.Errorf("a hundred: got %d, %v", len(got.Headers), err)
 	}
 	many["X-Last"] = "x"
 	raw, _ = json.Marshal(many)
-	if _, _, err := DecodeSend(with(t, sendRequired, "headers", string(raw))); !slices.Equal(faultsOf(t, err)["headers"],
+	if _, _, err := Decode[SendRequest](with(t, sendRequired, "headers", string(raw))); !slices.Equal(faultsOf(t, err)["headers"],
 		[]string{"must have at most 100 members"}) {
 		t.Errorf("one more: got %v", err)
 	}
@@ -165,12 +165,12 @@ func TestRulesOfTheFieldsOfAMessage(t *testing.T) {
 	} {
 		for name := range strings.FieldsSeq(c.fields) {
 			for _, raw := range c.good {
-				if _, _, err := DecodeSend(with(t, sendRequired, name, raw)); err != nil {
+				if _, _, err := Decode[SendRequest](with(t, sendRequired, name, raw)); err != nil {
 					t.Errorf("%s %.80s: got %v, want none", name, raw, err)
 				}
 			}
 			for _, raw := range c.bad {
-				_, _, err := DecodeSend(with(t, sendRequired, name, raw))
+				_, _, err := Decode[SendRequest](with(t, sendRequired, name, raw))
 				if faults := faultsOf(t, err); len(faults) != 1 || len(faults[name]) == 0 {
 					t.Errorf("%s %.80s: got %q, want one fault under %s", name, raw, faults, name)
 				}

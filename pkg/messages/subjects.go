@@ -3,10 +3,10 @@
 // say. It knows nothing of NATS connections and needs only the standard
 // library, so that producers and consumers of any program may import it.
 //
-//	request bytes ── DecodeEnroll, DecodeSend, … ──> request, Meta, *Invalid
-//	                                                     │
-//	                          (the programs run it and publish what happens)
-//	                                                     │
+//	request bytes ── Decode ──> request, Meta, *Invalid
+//	                               │
+//	         (the programs run it and publish what happens)
+//	                               │
 //	subject, headers, body  <── Subject, Headers, Encode ── Event
 //
 // Everything that happens to a request is an event on the subject

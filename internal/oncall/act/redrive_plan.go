@@ -220,7 +220,7 @@ func (i Item) expired() Item {
 	if i.Operation == messages.Send {
 		i.Unknown, i.batchSize = []int{1}, messages.MaxBatch
 		n := 0
-		request, _, _ := messages.DecodeSend(i.letter.Event.Message.Data) // what cannot be read is refused again
+		request, _, _ := messages.Decode[messages.SendRequest](i.letter.Event.Message.Data) // what cannot be read is refused again
 		for range request.Addresses() {
 			if n++; n > messages.MaxBatch {
 				return i.as(inspect.CannotRun,

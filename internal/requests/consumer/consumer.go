@@ -292,7 +292,7 @@ func (c *Consumer[R]) awaitQueue(ctx context.Context, l *lane, why error) {
 
 // Enrollments are the requests of mandate.enroll.
 func Enrollments(handle Handler[messages.EnrollRequest]) Operation[messages.EnrollRequest] {
-	return Operation[messages.EnrollRequest]{Name: messages.Enroll, Decode: messages.DecodeEnroll, Handle: handle,
+	return Operation[messages.EnrollRequest]{Name: messages.Enroll, Decode: messages.Decode[messages.EnrollRequest], Handle: handle,
 		Ended: func(r messages.EnrollRequest, b messages.FailedBody, e history.Effect) (messages.State, messages.Body) {
 			if !e.None() {
 				return messages.Uncertain, &messages.EnrollUncertain{Reason: messages.ReasonInterrupted, Message: b.Message + attempt.MayBeDone,
@@ -307,17 +307,17 @@ func Enrollments(handle Handler[messages.EnrollRequest]) Operation[messages.Enro
 func Sends(handle Handler[messages.SendRequest],
 	ended func(messages.SendRequest, messages.FailedBody, history.Effect) (messages.State, messages.Body),
 ) Operation[messages.SendRequest] {
-	return Operation[messages.SendRequest]{Name: messages.Send, Decode: messages.DecodeSend, Handle: handle, Ended: ended}
+	return Operation[messages.SendRequest]{Name: messages.Send, Decode: messages.Decode[messages.SendRequest], Handle: handle, Ended: ended}
 }
 
 // Listings are the requests of mandate.transactions.
 func Listings(handle Handler[messages.TransactionsRequest]) Operation[messages.TransactionsRequest] {
-	return read(messages.Transactions, messages.DecodeTransactions, handle)
+	return read(messages.Transactions, messages.Decode[messages.TransactionsRequest], handle)
 }
 
 // Accounts are the requests of mail.account.
 func Accounts(handle Handler[messages.AccountRequest]) Operation[messages.AccountRequest] {
-	return read(messages.Account, messages.DecodeAccount, handle)
+	return read(messages.Account, messages.Decode[messages.AccountRequest], handle)
 }
 
 // read is an operation that changes nothing upstream: its requests have no give_up_at, and never end uncertain.

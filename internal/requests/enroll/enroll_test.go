@@ -84,7 +84,7 @@ func (s *service) run(t *testing.T, onUnknown string) (outcome messages.State, e
 	t.Helper()
 	const body = `{%s"order_number":"DD001","amount":100,"payer_id_type":1,"payer_id":"900101011234","payer_name":"Ann Tester",` +
 		`"payer_email":"ann@example.com","payer_telephone_number":"0123456789","frequency_mode":"MT","application_reason":"Membership"}`
-	request, _, err := messages.DecodeEnroll(fmt.Appendf(nil, body, onUnknown))
+	request, _, err := messages.Decode[messages.EnrollRequest](fmt.Appendf(nil, body, onUnknown))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -101,7 +101,7 @@ func request(t testing.TB, log history.Log, to []string) attempt.Request[message
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, meta, err := messages.DecodeSend(body)
+	r, meta, err := messages.Decode[messages.SendRequest](body)
 	if err != nil {
 		t.Fatal(err)
 	}
