@@ -57,14 +57,14 @@ var Causes = []Cause{Refused, Busy, Unreachable, NoAnswer}
 type fault struct {
 	why    string // "" if nothing is held
 	cause  Cause
-	status int // of the call that began it; 0 without an answer
+	status int // of the call that showed it last; 0 without an answer
 	since  time.Time
 }
 
 // ActiveError is why a call may not be made now.
 type ActiveError struct {
 	Why    string
-	Status int // of the call that began the hold; 0 without an answer
+	Status int // of the call that showed it last; 0 without an answer
 }
 
 func (e *ActiveError) Error() string { return "held: " + e.Why }
@@ -119,7 +119,7 @@ func (h *Hold) observe(request string, c Call) {
 		return
 	}
 	if h.held() {
-		h.postpone(c.Err)
+		h.failed(c.Err)
 	}
 	if f := h.counts.add(h.Service, request, c); f.why != "" {
 		h.begin(f)
@@ -202,40 +202,38 @@ func (r *requests) add(request string) int {
 
 // add counts a failed call, and returns the fault to hold the service for, zero if it may be this request's alone.
 func (n *counts) add(service, request string, c Call) fault {
-	status := 0
-	if e, ok := errors.AsType[*clients.Error](c.Err); ok {
-		status = e.Status
-	}
-	switch fate := clients.FateOf(c.Err); {
-	case fate == clients.Held && !c.Suspect:
-		if n.turnedAway(&n.refused, request) >= refusedRequests {
-			return fault{why: fmt.Sprintf("%s answers %d: %s", service, status, faultOf(status)), cause: Refused, status: status}
-		}
-	case fate == clients.Busy && c.Exhausted:
-		if n.turnedAway(&n.exhausted, request) >= exhaustedRequests {
-			if status == 0 {
-				return fault{why: service + " cannot be reached", cause: Unreachable}
-			}
-			return fault{why: fmt.Sprintf("%s answers %d: overloaded or out of order", service, status), cause: Busy, status: status}
-		}
-	case fate == clients.Unknown:
-		if n.unknown.add(request) >= unknownRequests {
-			why := service + " gives no answer"
-			if status != 0 {
-				why = fmt.Sprintf("%s answers %d", service, status)
-			}
-			return fault{why: why + ": what its last calls did is unknown", cause: NoAnswer, status: status}
-		}
+	f := faultOf(service, c.Err)
+	switch {
+	case f.cause == Refused && !c.Suspect && n.turnedAway(&n.refused, request) >= refusedRequests,
+		(f.cause == Busy || f.cause == Unreachable) && c.Exhausted && n.turnedAway(&n.exhausted, request) >= exhaustedRequests,
+		f.cause == NoAnswer && n.unknown.add(request) >= unknownRequests:
+		return f
 	}
 	return fault{}
 }
 
-// faultOf says what an operator should look at for a status that is not one request's fault.
-func faultOf(status int) string {
-	if status == 404 || status == 405 {
-		return "is its address right?"
+// faultOf is the fault that a failed call shows; zero if it is none of the service's.
+func faultOf(service string, err error) fault {
+	status := 0
+	if e, ok := errors.AsType[*clients.Error](err); ok {
+		status = e.Status
 	}
-	return "credentials, account or quota"
+	answers := fmt.Sprintf("%s answers %d", service, status)
+	switch fate := clients.FateOf(err); {
+	case fate == clients.Held && (status == 404 || status == 405):
+		return fault{why: answers + ": is its address right?", cause: Refused, status: status}
+	case fate == clients.Held:
+		return fault{why: answers + ": credentials, account or quota", cause: Refused, status: status}
+	case fate == clients.Busy && status == 0:
+		return fault{why: service + " cannot be reached", cause: Unreachable}
+	case fate == clients.Busy:
+		return fault{why: answers + ": overloaded or out of order", cause: Busy, status: status}
+	case fate == clients.Unknown && status == 0:
+		return fault{why: service + " gives no answer: what its last calls did is unknown", cause: NoAnswer}
+	case fate == clients.Unknown:
+		return fault{why: answers + ": what its last calls did is unknown", cause: NoAnswer, status: status}
+	}
+	return fault{}
 }
 
 // withoutRead is which probe in a row goes to a request although the read was refused: some keys may write and not read.
@@ -303,7 +301,7 @@ func (h *Hold) readIsWell(ctx context.Context) bool {
 		h.probes.denied = 0
 	}
 	if err != nil {
-		h.postpone(err)
+		h.failed(err)
 	}
 	return err == nil
 }
@@ -316,6 +314,14 @@ func (h *Hold) skipsRead() bool {
 		h.probes.denied = 0
 	}
 	return skips
+}
+
+// failed notes how a probe failed: a service that refused the key may be down now. What an unknown fate means is counted.
+func (h *Hold) failed(err error) {
+	h.postpone(err)
+	if f := faultOf(h.Service, err); f.why != "" && f.cause != NoAnswer {
+		h.fault.why, h.fault.status = f.why, f.status
+	}
 }
 
 // postpone sets when the next probe is due, after one that failed with err. Where calls have an unknown fate a probe uses

@@ -109,9 +109,9 @@ func TestAHoldBeginsWhenTheFaultIsSurelyNotOneRequests(t *testing.T) {
 		// A success ends it.
 		{"a 403, b 403, c ok", ""},
 		{"a 403, b 403, c refused", ""},
-		{"a 403, b 403, c busy", account},
 		{"a 403, b 403, c ok, d 403", ""},
 		// It is held for what was seen last.
+		{"a 403, b 403, c busy", busy},
 		{"a 500, b 500, c 500, d 403, e 403", account},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -154,6 +154,32 @@ func TestWhyKeepsWhenTheHoldBegan(t *testing.T) {
 		observe(t, h, "c 401")
 		if got, want := h.Why(), "the service answers 401: credentials, account or quota, since "+began; got != want {
 			t.Errorf("got %q, want %q", got, want)
+		}
+	})
+}
+
+// A service that refused the key and is down now is said to be down, and again to refuse the key when it does.
+func TestWhyIsWhatTheLastProbeFoundOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := held(t)
+		var read error
+		h.Read = func(context.Context) error { return read }
+		for _, c := range []struct {
+			err  clients.Error
+			want string
+		}{
+			{clients.Error{Fate: clients.Busy}, "the service cannot be reached"},
+			{clients.Error{Fate: clients.Busy, Status: 503}, "the service answers 503: overloaded or out of order"},
+			{clients.Error{Fate: clients.Held, Status: 401}, "the service answers 401: credentials, account or quota"},
+		} {
+			read = &c.err
+			p, _ := probe(t, h)
+			why, _ := h.Held()
+			var active *ActiveError
+			if !errors.As(p.Call(), &active) || why != c.want || active.Status != c.err.Status {
+				t.Errorf("got %q and %+v, want %q", why, active, c.want)
+			}
+			p.Release(false)
 		}
 	})
 }
