@@ -45,30 +45,50 @@ func (r requests) calls() int {
 // ats is how many @ these calls have: an enrollment's address; a message's recipients and, in each call, its sender.
 func (r requests) ats() int { return r.calls() + r.recipients }
 
-// prepare creates the streams again, holds the queue until start releases it, and publishes all requests but the one that start does.
+// prepare creates the streams again, holds the queue, and publishes the requests.
 func (r requests) prepare(ctx context.Context, s *stage, prefix string) error {
+	if err := r.reset(ctx, s); err != nil {
+		return err
+	}
+	return r.publish(ctx, s.js, prefix, r.items)
+}
+
+// reset creates the streams again and holds the queue.
+func (r requests) reset(ctx context.Context, s *stage) error {
 	if err := recreate(ctx, s.js, s.limits); err != nil {
 		return err
 	}
 	if err := s.api.ask("reset", &called{}); err != nil {
 		return err
 	}
-	if _, err := s.js.PauseConsumer(ctx, r.queue().Stream, r.queue().Name, time.Now().Add(pauseLong)); err != nil {
+	return r.hold(ctx, s)
+}
+
+// hold keeps requests in the queue until start releases them.
+func (r requests) hold(ctx context.Context, s *stage) error {
+	_, err := s.js.PauseConsumer(ctx, r.queue().Stream, r.queue().Name, time.Now().Add(pauseLong))
+	return err
+}
+
+// publish publishes all requests but the one that start publishes.
+func (r requests) publish(ctx context.Context, js jetstream.JetStream, prefix string, count int) error {
+	before, err := r.waiting(ctx, js)
+	if err != nil {
 		return err
 	}
-	for n := 1; n < r.items; n++ {
-		if _, err := s.js.PublishMsgAsync(r.request(prefix, n), jetstream.WithStallWait(time.Minute)); err != nil {
+	for n := 1; n < count; n++ {
+		if _, err := js.PublishMsgAsync(r.request(prefix, n), jetstream.WithStallWait(time.Minute)); err != nil {
 			return err
 		}
 	}
 	select {
-	case <-s.js.PublishAsyncComplete():
+	case <-js.PublishAsyncComplete():
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	waiting, err := r.waiting(ctx, s.js)
-	if err == nil && waiting != r.items-1 {
-		err = fmt.Errorf("%d of %d requests were published", waiting, r.items-1)
+	after, err := r.waiting(ctx, js)
+	if err == nil && after-before != count-1 {
+		err = fmt.Errorf("%d of %d requests were published", after-before, count-1)
 	}
 	return err
 }
@@ -85,11 +105,13 @@ func (r requests) request(prefix string, n int) *nats.Msg {
 
 // start waits until the contestant asks for requests, reads what was used so far, and releases the queue: what a
 // process needs to start is not a request's cost.
-func (r requests) start(ctx context.Context, s *stage, prefix string, p *process) (reading, error) {
-	if err := r.asked(ctx, s, p); err != nil {
-		return reading{}, err
+func (r requests) start(ctx context.Context, s *stage, prefix string, contestants ...*process) (reading, error) {
+	for _, p := range contestants {
+		if err := r.asked(ctx, s, p); err != nil {
+			return reading{}, err
+		}
 	}
-	before, err := s.read(p)
+	before, err := s.read(contestants...)
 	if err != nil {
 		return reading{}, err
 	}
@@ -170,6 +192,11 @@ func recreate(ctx context.Context, js jetstream.JetStream, limits bus.Limits) er
 			return err
 		}
 	}
+	return provision(ctx, js, limits)
+}
+
+// provision creates what is missing of the topology.
+func provision(ctx context.Context, js jetstream.JetStream, limits bus.Limits) error {
 	plan, err := bus.Plan(ctx, js, limits)
 	if err != nil {
 		return err

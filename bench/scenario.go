@@ -28,8 +28,8 @@ type scenario struct {
 type work interface {
 	// prepare creates the streams and the work; the ids of this run begin with prefix, and no others do.
 	prepare(ctx context.Context, s *stage, prefix string) error
-	// start lets a contestant begin and returns what was used before.
-	start(ctx context.Context, s *stage, prefix string, p *process) (reading, error)
+	// start lets the contestants begin and returns what was used before.
+	start(ctx context.Context, s *stage, prefix string, contestants ...*process) (reading, error)
 	// finished reports whether everything seems to be done.
 	finished(ctx context.Context, s *stage) (bool, error)
 	// verify makes sure that everything was done right, with so many events for each item, and returns the time it took.
@@ -97,6 +97,9 @@ func (c scenario) contestants(before bool) []contestant {
 	peer("loop", 1)
 	if c.program == "mandate-consumer" {
 		peer("fenced", 2)
+		if !c.tls {
+			peer("limit", 1)
+		}
 	}
 	return all
 }
@@ -176,7 +179,7 @@ func (c scenario) run(ctx context.Context, s *stage, who contestant, prefix stri
 		return f, err
 	}
 	took, err := c.work.verify(ctx, s, who.events)
-	return figures{rate: float64(c.items) / took.Seconds(), cpu: used.contestant, server: used.server, upstream: used.upstream,
+	return figures{rate: float64(c.items) / took.Seconds(), cpu: used.contestants, server: used.server, upstream: used.upstream,
 		peak: float64(peak) / 1e6}, err
 }
 

@@ -134,10 +134,10 @@ func (s *stage) program(path string, env ...string) (*process, error) {
 func (s *stage) trust() string { return "SSL_CERT_FILE=" + filepath.Join(s.dir, authority) }
 
 // reading is the CPU time used so far, in seconds.
-type reading struct{ contestant, server, upstream float64 }
+type reading struct{ contestants, server, upstream float64 }
 
-// read reads the CPU time of a contestant, of the server and of the upstream.
-func (s *stage) read(p *process) (r reading, err error) {
+// read reads the CPU time of the contestants, of the server and of the upstream.
+func (s *stage) read(contestants ...*process) (r reading, err error) {
 	var used usage
 	if err := s.server.ask("cpu", &used); err != nil {
 		return r, err
@@ -147,13 +147,19 @@ func (s *stage) read(p *process) (r reading, err error) {
 		return r, err
 	}
 	r.upstream = used.CPU
-	r.contestant, err = p.cpu()
-	return r, err
+	for _, p := range contestants {
+		cpu, err := p.cpu()
+		if err != nil {
+			return r, err
+		}
+		r.contestants += cpu
+	}
+	return r, nil
 }
 
 // per is what was used since an earlier reading, for each of n.
 func (r reading) per(n float64, since reading) reading {
-	return reading{(r.contestant - since.contestant) / n, (r.server - since.server) / n, (r.upstream - since.upstream) / n}
+	return reading{(r.contestants - since.contestants) / n, (r.server - since.server) / n, (r.upstream - since.upstream) / n}
 }
 
 // until waits for something that a program does.
@@ -162,13 +168,21 @@ func until(ctx context.Context, p *process, done func() (bool, error)) error {
 		if ok, err := done(); ok || err != nil {
 			return err
 		}
-		if !retry.Pause(ctx, 50*time.Millisecond) {
-			return context.Cause(ctx)
+		if err := alive(ctx, p); err != nil {
+			return err
 		}
-		select {
-		case <-p.ended:
-			return fmt.Errorf("%s ended early: %s", p.cmd.Args, p.logTail())
-		default:
-		}
+	}
+}
+
+// alive waits a moment, and fails when the process or the context has ended.
+func alive(ctx context.Context, p *process) error {
+	if !retry.Pause(ctx, 50*time.Millisecond) {
+		return context.Cause(ctx)
+	}
+	select {
+	case <-p.ended:
+		return fmt.Errorf("%s ended early: %s", p.cmd.Args, p.logTail())
+	default:
+		return nil
 	}
 }

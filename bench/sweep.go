@@ -30,8 +30,8 @@ func (rows) prepare(ctx context.Context, s *stage, _ string) error {
 }
 
 // start reads what was used so far: a poller waits for nobody.
-func (rows) start(_ context.Context, s *stage, _ string, p *process) (reading, error) {
-	return s.read(p)
+func (rows) start(_ context.Context, s *stage, _ string, contestants ...*process) (reading, error) {
+	return s.read(contestants...)
 }
 
 func (r rows) finished(ctx context.Context, s *stage) (bool, error) {

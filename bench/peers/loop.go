@@ -26,7 +26,7 @@ func (l *loop) Run(ctx context.Context) error {
 		_, err = js.Publish(ctx, subject, event)
 		return err
 	}
-	return l.work(ctx, do)
+	return l.work(ctx, 2, func() func(jetstream.JetStream, jetstream.Msg) error { return do })
 }
 
 // fenced is the loop with a history and nothing else: it stores that a call begins before the call, and its outcome after it,
@@ -57,5 +57,5 @@ func (f *fenced) Run(ctx context.Context) error {
 		_, err = store(subject, event, begun)
 		return err
 	}
-	return f.work(ctx, do)
+	return f.work(ctx, 2, func() func(jetstream.JetStream, jetstream.Msg) error { return do })
 }
