@@ -12,6 +12,7 @@ import (
 	"errand/internal/bus"
 	"errand/internal/oncall/inspect"
 	"errand/internal/wire/mailbox"
+	"errand/internal/wire/names"
 	"errand/pkg/messages"
 )
 
@@ -64,8 +65,8 @@ func TracesOf(ctx context.Context, r inspect.Reader, word string, secrets *bus.S
 		}
 	}
 	for _, row := range known.Rows {
-		inspect.EachName(messages.Delivery, row.Message.Data, func(n inspect.Named) bool {
-			found := n.As == inspect.NamedRecipient && inspect.NewWord(word).Is(n) // not as the sender of mail to others
+		names.Each(messages.Delivery, row.Message.Data, func(n names.Name) bool {
+			found := n.As == names.Recipient && names.NewWord(word).Is(n) // not as the sender of mail to others
 			if found {
 				t.Rows = append(t.Rows, row.Sequence)
 			}
@@ -94,13 +95,13 @@ func TracesOf(ctx context.Context, r inspect.Reader, word string, secrets *bus.S
 // ofOthers is why what is stored of a request is of other people, too, when it names somebody as what is said; "" if it is not.
 func (e Erasure) ofOthers(as string) string {
 	switch {
-	case e.State != "" && as == string(inspect.NamedCallback):
+	case e.State != "" && as == string(names.Callback):
 		return "only a callback names it, which anybody may have sent"
 	case e.Operation == messages.Send && e.State == "":
 		return "its history is gone"
 	case e.Recipients > 1:
 		return fmt.Sprintf("it has %d recipients", e.Recipients)
-	case e.Operation == messages.Send && !strings.Contains(as, string(inspect.NamedRecipient)), ofAnotherPayer(e.Operation, as):
+	case e.Operation == messages.Send && !strings.Contains(as, string(names.Recipient)), ofAnotherPayer(e.Operation, as):
 		return "it is of somebody else, and names it as " + as
 	}
 	return ""
@@ -109,8 +110,8 @@ func (e Erasure) ofOthers(as string) string {
 // ofAnotherPayer reports whether what names somebody names them beside a payer: each record of the transaction list has the
 // merchant's address.
 func ofAnotherPayer(op messages.Operation, as string) bool {
-	return bus.EventsOf(op) == bus.MandateEvents && strings.Contains(as, string(inspect.NamedAddress)) &&
-		!strings.Contains(as, string(inspect.NamedPayer)) && !strings.Contains(as, string(inspect.NamedOrder))
+	return bus.EventsOf(op) == bus.MandateEvents && strings.Contains(as, string(names.Address)) &&
+		!strings.Contains(as, string(names.Payer)) && !strings.Contains(as, string(names.Order))
 }
 
 // ErasePages removes the pages of a listing that has ended, with all records in them: one

@@ -16,6 +16,7 @@ import (
 	"errand/internal/history"
 	"errand/internal/oncall/inspect"
 	"errand/internal/wire"
+	"errand/internal/wire/names"
 	"errand/pkg/messages"
 )
 
@@ -212,8 +213,8 @@ func (e *Erasure) deadLetters(ctx context.Context, nc *nats.Conn, since time.Tim
 
 func recipientsIn(body []byte) int {
 	named := map[string]struct{}{}
-	inspect.EachName(messages.Send, body, func(n inspect.Named) bool {
-		if n.As == inspect.NamedRecipient {
+	names.Each(messages.Send, body, func(n names.Name) bool {
+		if n.As == names.Recipient {
 			named[n.Key] = struct{}{}
 		}
 		return true

@@ -16,6 +16,7 @@ import (
 	"errand/internal/oncall/index"
 	"errand/internal/oncall/inspect"
 	"errand/internal/wire/mailbox"
+	"errand/internal/wire/names"
 	"errand/pkg/messages"
 )
 
@@ -101,7 +102,7 @@ func (s *Server) addQueued(r *http.Request, word string, p *findPage) error {
 		known := func(have index.Found) bool { return have.RequestID == f.RequestID && have.Operation == f.Operation }
 		if !slices.ContainsFunc(p.Found, known) {
 			row := index.Row{Kind: index.Kind{Operation: f.Operation, State: f.State}, RequestID: f.RequestID, At: f.Time.Time}
-			p.Found = append(p.Found, index.Found{Row: row, As: []inspect.NamedAs{inspect.NamedAs(f.As)}})
+			p.Found = append(p.Found, index.Found{Row: row, As: []names.As{names.As(f.As)}})
 		}
 	}
 	slices.SortStableFunc(p.Found, func(a, b index.Found) int {

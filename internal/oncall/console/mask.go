@@ -10,7 +10,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"errand/internal/oncall/inspect"
+	"errand/internal/wire/names"
 	"errand/pkg/messages"
 )
 
@@ -57,9 +57,9 @@ type personal []string
 // upstreams turn them round.
 func personalIn(op messages.Operation, bodies ...[]byte) (p personal) {
 	for _, body := range bodies {
-		inspect.EachName(op, body, func(n inspect.Named) bool {
+		names.Each(op, body, func(n names.Name) bool {
 			for _, text := range append(strings.Fields(n.Key), n.Key) {
-				if n.As != inspect.NamedOrder && len(text) > 2 && !slices.Contains(p, text) {
+				if n.As != names.Order && len(text) > 2 && !slices.Contains(p, text) {
 					p = append(p, text)
 				}
 			}

@@ -13,6 +13,7 @@ import (
 	"errand/internal/oncall/index"
 	"errand/internal/oncall/inspect"
 	"errand/internal/style"
+	"errand/internal/wire/names"
 	"errand/pkg/messages"
 )
 
@@ -32,7 +33,7 @@ var words = template.FuncMap{
 	"verbs":      func() []act.Verb { return act.Verbs },
 	"spans":      func() []span { return spans },
 	"noRow": func(f index.Found) bool {
-		return f.Operation == messages.Send && slices.Contains(f.As, inspect.NamedRecipient)
+		return f.Operation == messages.Send && slices.Contains(f.As, names.Recipient)
 	},
 	"onQueue": func(v act.Verb) bool { return v == act.Pause || v == act.Resume },
 }

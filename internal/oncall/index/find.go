@@ -8,20 +8,21 @@ import (
 	"time"
 
 	"errand/internal/oncall/inspect"
+	"errand/internal/wire/names"
 	"errand/pkg/messages"
 )
 
 // Found is a request that names what was looked for.
 type Found struct {
 	Row
-	As []inspect.NamedAs `json:"as"` // how it names it; AsID for its id
+	As []names.As `json:"as"` // how it names it; AsID for its id
 	// Mail is what the sending log last said of the mail to the address; nil when it says
 	// nothing of it yet, or the word is not a recipient of the request.
 	Mail *Mail `json:"mail,omitempty"`
 }
 
 // AsID is how a request is found by its id.
-const AsID inspect.NamedAs = inspect.AsID
+const AsID names.As = inspect.AsID
 
 // Mail is what the sending log says of the mail to an address.
 type Mail struct {
@@ -72,14 +73,14 @@ func (x *Index) find(q *search, word string, into *Finding) error {
 		return err
 	}
 	h := newHasher(x.hash.key)
-	for _, n := range inspect.NewWord(word).Names() {
+	for _, n := range names.NewWord(word).Names() {
 		if n.Key == "" {
 			continue
 		}
 		if err := q.named(h.name(n), n.As); err != nil {
 			return err
 		}
-		if n.As == inspect.NamedRecipient {
+		if n.As == names.Recipient {
 			if err := q.mails(h.name(n), into); err != nil {
 				return err
 			}
@@ -100,21 +101,21 @@ func (x *Index) find(q *search, word string, into *Finding) error {
 		s := x.secrets.Of(q.ctx, id)
 		if s == nil {
 			into.Unread = append(into.Unread, id)
-		} else if err := q.named(h.recipient(id, s.KeyOf(word)), inspect.NamedRecipient); err != nil {
+		} else if err := q.named(h.recipient(id, s.KeyOf(word)), names.Recipient); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (q *search) named(hash int64, as inspect.NamedAs) error {
+func (q *search) named(hash int64, as names.As) error {
 	const named = "SELECT " + rowColumns + " FROM request WHERE n IN" +
 		" (SELECT n FROM name WHERE hash = ? AND what = ? ORDER BY n DESC LIMIT ?)"
 	return q.add(as, named, hash, slices.Index(whats, as), findLimit)
 }
 
 // add adds the requests that a query returns.
-func (q *search) add(as inspect.NamedAs, query string, args ...any) error {
+func (q *search) add(as names.As, query string, args ...any) error {
 	rows, err := q.rows(query, args...)
 	for _, row := range rows {
 		f := q.found[row.place.n]
@@ -148,7 +149,7 @@ func (q *search) mails(hash int64, into *Finding) error {
 	})
 	for n, m := range last {
 		if err == nil { // it is found as well where the keys of its call are made with an unknown secret
-			err = q.add(inspect.NamedRecipient, "SELECT "+rowColumns+" FROM request WHERE n = ?", n)
+			err = q.add(names.Recipient, "SELECT "+rowColumns+" FROM request WHERE n = ?", n)
 		}
 		if f := q.found[n]; f != nil {
 			f.Mail = m

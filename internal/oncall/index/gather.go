@@ -11,6 +11,7 @@ import (
 	"errand/internal/history"
 	"errand/internal/oncall/inspect"
 	"errand/internal/wire/mailbox"
+	"errand/internal/wire/names"
 	"errand/pkg/messages"
 )
 
@@ -95,7 +96,7 @@ func (x *Index) gather(page []bus.Message) *batch {
 				b.event(k, s.State, m)
 			}
 			x.called(b, s, m)
-			inspect.EachName(s.Operation, m.Data, func(n inspect.Named) bool {
+			names.Each(s.Operation, m.Data, func(n names.Name) bool {
 				b.name(x.hash.name(n), n.As, b.of(k, m))
 				return true
 			})
@@ -142,7 +143,7 @@ func (b *batch) event(k key, state messages.State, m *bus.Message) {
 	}
 }
 
-func (b *batch) name(hash int64, as inspect.NamedAs, of *news) {
+func (b *batch) name(hash int64, as names.As, of *news) {
 	b.names = append(b.names, name{hash, slices.Index(whats, as), of})
 }
 
@@ -156,7 +157,7 @@ func (x *Index) called(b *batch, s messages.Subject, m *bus.Message) {
 	r := b.of(key{s.ID, messages.Send}, m)
 	_, to := mailbox.Parties(keys.Keys)
 	for _, k := range to {
-		b.name(x.hash.recipient(keys.ID, k), inspect.NamedRecipient, r)
+		b.name(x.hash.recipient(keys.ID, k), names.Recipient, r)
 	}
 }
 
@@ -175,12 +176,12 @@ func (x *Index) delivery(b *batch, s messages.Subject, m *bus.Message) {
 	_ = messages.DecodeEvent(m.Data, &body) // its state is known without
 	b.tally[tally{slotOf(m.Time), Kind{Operation: messages.Delivery, State: s.State}}]++
 	event := x.hash.of("event:", []byte(m.Header.Get("ce-id")))
-	inspect.EachName(messages.Delivery, m.Data, func(n inspect.Named) bool {
+	names.Each(messages.Delivery, m.Data, func(n names.Name) bool {
 		row := mail{seq: int64(m.Sequence), hash: x.hash.name(n), event: event, state: s.State, smtp: body.SMTP.Code, at: m.Time.UnixMicro()}
 		if s.ID != messages.Unmatched {
 			row.of = b.of(key{s.ID, messages.Send}, m)
 		}
-		if row.of != nil && n.As != inspect.NamedRecipient {
+		if row.of != nil && n.As != names.Recipient {
 			b.name(row.hash, n.As, row.of)
 			return true
 		}

@@ -11,13 +11,13 @@ import (
 	"os"
 	"path/filepath"
 
-	"errand/internal/oncall/inspect"
 	"errand/internal/wire/mailbox"
+	"errand/internal/wire/names"
 )
 
 // whats are what names are of their request, by their number in the file: one is added at the end.
-var whats = []inspect.NamedAs{
-	inspect.NamedOrder, inspect.NamedPayer, inspect.NamedRecipient, inspect.NamedAddress, inspect.NamedCallback,
+var whats = []names.As{
+	names.Order, names.Payer, names.Recipient, names.Address, names.Callback,
 }
 
 // keySize is how many bytes a key has at least.
@@ -64,8 +64,8 @@ func (h *hasher) of(purpose string, parts ...[]byte) int64 {
 }
 
 // name is the hash of a name.
-func (h *hasher) name(n inspect.Named) int64 {
-	if n.As == inspect.NamedOrder {
+func (h *hasher) name(n names.Name) int64 {
+	if n.As == names.Order {
 		return h.of("order:", []byte(n.Key))
 	}
 	return h.of("address:", []byte(n.Key))

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"errand/internal/bus"
-	"errand/internal/oncall/inspect"
+	"errand/internal/wire/names"
 	"errand/pkg/messages"
 )
 
@@ -49,10 +49,10 @@ func TestTheIndexHashesWhatASearchFinds(t *testing.T) {
 			have[row.hash] = true
 		}
 		indexed := false
-		for _, n := range inspect.NewWord(word).Names() {
+		for _, n := range names.NewWord(word).Names() {
 			indexed = indexed || n.Key != "" && have[x.hash.name(n)]
 		}
-		as := inspect.NewWord(word).In(messages.ParseSubject(subject).Operation, []byte(body))
+		as := names.NewWord(word).In(messages.ParseSubject(subject).Operation, []byte(body))
 		if (as != "") != indexed {
 			t.Errorf("%q in %s %s: named as %q, indexed %t", word, subject, body, as, indexed)
 		}

@@ -15,6 +15,7 @@ import (
 	"errand/internal/bus"
 	"errand/internal/history"
 	"errand/internal/wire/mailbox"
+	"errand/internal/wire/names"
 	"errand/pkg/messages"
 )
 
@@ -24,7 +25,7 @@ type Found struct {
 	Operation messages.Operation `json:"operation"`
 	State     messages.State     `json:"state"` // "" when no event of it is kept
 	Time      messages.Time      `json:"time"`  // of that state
-	As        string             `json:"as"`    // what it names it as, see NamedAs
+	As        string             `json:"as"`    // what it names it as, see names.As
 	Mail      string             `json:"mail,omitempty"`
 	MailTime  *messages.Time     `json:"mail_time,omitempty"`
 
@@ -61,7 +62,7 @@ const progressEvery = 1000 // messages
 type search struct {
 	Reader
 	text    string
-	word    Word
+	word    names.Word
 	secrets *bus.Secrets
 
 	mu       sync.Mutex
@@ -79,7 +80,7 @@ type requestKey struct {
 // an address, the payer's id, name or telephone number. It reads all events since a time, all dead letters and the
 // queues. Recipients of messages are found by the keys that mail-consumer leaves.
 func (r Reader) Find(ctx context.Context, word string, secrets *bus.Secrets, since time.Time) (Finding, error) {
-	s := &search{Reader: r, text: word, word: NewWord(word), secrets: secrets, requests: map[requestKey]*Found{},
+	s := &search{Reader: r, text: word, word: names.NewWord(word), secrets: secrets, requests: map[requestKey]*Found{},
 		keys: map[string]mailbox.Key{}}
 	var scans []func() error
 	var read, total atomic.Uint64
@@ -174,8 +175,8 @@ func (s *search) visit(ctx context.Context, m bus.Message) bool {
 	if strings.Contains(s.text, "@") { // else no call is to it
 		s.called(ctx, subject, history.KeysIn(subject, m.Data))
 	}
-	var as []NamedAs
-	EachName(subject.Operation, m.Data, func(n Named) bool {
+	var as []names.As
+	names.Each(subject.Operation, m.Data, func(n names.Name) bool {
 		if s.word.Is(n) && !slices.Contains(as, n.As) {
 			as = append(as, n.As)
 		}
@@ -207,13 +208,13 @@ func (s *search) visit(ctx context.Context, m bus.Message) bool {
 	return true
 }
 
-func (f *Found) named(subject messages.Subject, m bus.Message, as []NamedAs) {
+func (f *Found) named(subject messages.Subject, m bus.Message, as []names.As) {
 	f.Messages++
 	switch {
 	case subject.State == messages.Page:
 		f.Pages++
 	case subject.Operation == messages.Delivery:
-		if slices.Contains(as, NamedRecipient) {
+		if slices.Contains(as, names.Recipient) {
 			f.Rows = append(f.Rows, m.Sequence)
 			f.mail = messages.DeliveryBody{}
 			_ = json.Unmarshal(m.Data, &f.mail) // what cannot be read has no code
@@ -244,7 +245,7 @@ func (s *search) called(ctx context.Context, subject messages.Subject, keys *mes
 		return
 	}
 	if _, to := mailbox.Parties(keys.Keys); slices.Contains(to, want) {
-		s.add(messages.Send, subject.ID, string(NamedRecipient)).Messages++
+		s.add(messages.Send, subject.ID, string(names.Recipient)).Messages++
 	}
 }
 
@@ -259,7 +260,7 @@ func (s *search) complete(ctx context.Context, f *Found) error {
 	switch {
 	case f.mail.SMTP.Code != 0:
 		f.Mail += strings.TrimRight(fmt.Sprintf(" %d %s", f.mail.SMTP.Code, f.mail.SMTP.Enhanced), " ")
-	case f.Mail == "" && f.Operation == messages.Send && slices.Contains(f.as, string(NamedRecipient)):
+	case f.Mail == "" && f.Operation == messages.Send && slices.Contains(f.as, string(names.Recipient)):
 		f.Mail = NoRow
 	}
 	return err

@@ -1,4 +1,5 @@
-package inspect
+// Package names reads whom and what a message names, for people's tools: find, erase, the console's index and its masks.
+package names
 
 import (
 	"encoding/base64"
@@ -12,22 +13,22 @@ import (
 	"errand/pkg/messages"
 )
 
-// Named is one whole value by which a message can be found: an order number, or something that identifies a person.
-type Named struct {
-	As  NamedAs
+// Name is one whole value by which a message can be found: an order number, or something that identifies a person.
+type Name struct {
+	As  As
 	Key string // the same for every spelling of the value; see Word
 }
 
-// NamedAs says what a name is in the message.
-type NamedAs string
+// As says what a name is in the message.
+type As string
 
 // What a name can be.
 const (
-	NamedOrder     NamedAs = "order number"
-	NamedPayer     NamedAs = "payer"     // a field payer_*: email, id, name, telephone number
-	NamedRecipient NamedAs = "recipient" // of a message
-	NamedAddress   NamedAs = "address"   // an email address in any other field
-	NamedCallback  NamedAs = "callback"  // a value of what was sent to a return URL
+	Order     As = "order number"
+	Payer     As = "payer"     // a field payer_*: email, id, name, telephone number
+	Recipient As = "recipient" // of a message
+	Address   As = "address"   // an email address in any other field
+	Callback  As = "callback"  // a value of what was sent to a return URL
 )
 
 // Word is what somebody looks for. It is compared with whole values after JSON is decoded, never with a part of
@@ -39,25 +40,25 @@ type Word struct{ order, text string }
 func NewWord(text string) Word { return Word{wire.OrderKey(text), textKey(text)} }
 
 // Is reports whether the word and the name are the same.
-func (w Word) Is(n Named) bool {
-	if n.As == NamedOrder {
+func (w Word) Is(n Name) bool {
+	if n.As == Order {
 		return n.Key != "" && n.Key == w.order
 	}
 	return n.Key != "" && n.Key == w.text
 }
 
 // Names returns the keys under which names that are the word are stored, by what they are.
-func (w Word) Names() []Named {
-	names := []Named{{NamedOrder, w.order}}
-	for _, as := range []NamedAs{NamedPayer, NamedRecipient, NamedAddress, NamedCallback} {
-		names = append(names, Named{as, w.text})
+func (w Word) Names() []Name {
+	names := []Name{{Order, w.order}}
+	for _, as := range []As{Payer, Recipient, Address, Callback} {
+		names = append(names, Name{as, w.text})
 	}
 	return names
 }
 
 // In returns what the word is in a message of an operation, "" where the message does not name it.
-func (w Word) In(op messages.Operation, body []byte) (as NamedAs) {
-	EachName(op, body, func(n Named) bool {
+func (w Word) In(op messages.Operation, body []byte) (as As) {
+	Each(op, body, func(n Name) bool {
 		if w.Is(n) {
 			as = n.As
 		}
@@ -76,10 +77,10 @@ func textKey(text string) string {
 	return strings.ToLower(strings.Join(strings.Fields(text), " "))
 }
 
-// EachName calls yield with every name in a message until it returns false: in a request, a dead letter, an event,
+// Each calls yield with every name in a message until it returns false: in a request, a dead letter, an event,
 // a record of the sending log or of the transaction list, whatever it is nested in. op is the operation in the
 // message's subject. A body that is not JSON has no names.
-func EachName(op messages.Operation, body []byte, yield func(Named) bool) {
+func Each(op messages.Operation, body []byte, yield func(Name) bool) {
 	if !json.Valid(body) {
 		return
 	}
@@ -96,12 +97,12 @@ type namer struct {
 	text  []byte
 	all   bool // every value is a name: the sender chose the fields
 	done  bool
-	yield func(Named) bool
+	yield func(Name) bool
 }
 
-func (n *namer) add(as NamedAs, key string) {
+func (n *namer) add(as As, key string) {
 	if !n.done && key != "" {
-		n.done = !n.yield(Named{as, key})
+		n.done = !n.yield(Name{as, key})
 	}
 }
 
@@ -151,22 +152,22 @@ var impersonalPayer = map[string]bool{
 func (n *namer) named(field string, raw []byte, text string) {
 	switch {
 	case field == "order_number":
-		n.add(NamedOrder, wire.OrderKey(text))
+		n.add(Order, wire.OrderKey(text))
 	case strings.HasPrefix(field, "payer_") && !impersonalPayer[field]:
-		n.add(NamedPayer, textKey(text))
+		n.add(Payer, textKey(text))
 	case field == "to" && raw[0] == '"':
 		for one := range addresses(raw) {
-			n.add(NamedRecipient, textKey(one))
+			n.add(Recipient, textKey(one))
 		}
 	case field == "address":
-		n.add(NamedRecipient, textKey(text))
+		n.add(Recipient, textKey(text))
 	case n.all:
-		n.add(NamedCallback, textKey(text))
+		n.add(Callback, textKey(text))
 		if strings.IndexByte(text, ',') > 0 {
-			n.list(NamedCallback, raw, text)
+			n.list(Callback, raw, text)
 		}
 	default:
-		n.list(NamedAddress, raw, text)
+		n.list(Address, raw, text)
 	}
 }
 
@@ -174,7 +175,7 @@ func (n *namer) named(field string, raw []byte, text string) {
 func addresses(raw []byte) iter.Seq[string] { return (&messages.SendRequest{To: raw}).Addresses() }
 
 // list visits a text that is an address, or a list of nothing else, as the header Cc is.
-func (n *namer) list(as NamedAs, raw []byte, text string) {
+func (n *namer) list(as As, raw []byte, text string) {
 	if strings.IndexByte(text, '@') <= 0 || raw[0] != '"' {
 		return
 	}

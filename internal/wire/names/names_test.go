@@ -1,4 +1,4 @@
-package inspect
+package names
 
 import (
 	"encoding/base64"
@@ -19,44 +19,44 @@ func TestAMessageIsFoundByWholeValuesHoweverTheyAreWritten(t *testing.T) {
 		op   messages.Operation
 		body string
 		word string
-		want NamedAs
+		want As
 	}{
-		{messages.Enroll, `{"order_number":"DD 001"}`, "DD001", NamedOrder},
-		{messages.Enroll, `{"order_number":"dd001"}`, " DD  001", NamedOrder},
-		{messages.Enroll, `{"order_number":"2026\/001"}`, "2026/001", NamedOrder},
-		{messages.Enroll, `{"order_number":1001}`, "1001", NamedOrder},
-		{messages.Enroll, `{"order_number":1.001e3}`, "1001", NamedOrder},
+		{messages.Enroll, `{"order_number":"DD 001"}`, "DD001", Order},
+		{messages.Enroll, `{"order_number":"dd001"}`, " DD  001", Order},
+		{messages.Enroll, `{"order_number":"2026\/001"}`, "2026/001", Order},
+		{messages.Enroll, `{"order_number":1001}`, "1001", Order},
+		{messages.Enroll, `{"order_number":1.001e3}`, "1001", Order},
 		{messages.Enroll, `{"order_number":"DD0011"}`, "DD001", ""},
 		{messages.Enroll, `{"order_number":"01001"}`, "1001", ""},
-		{messages.Enroll, `{"evidence":[{"mandate":{"order_number":"DD001"}}]}`, "dd001", NamedOrder},
-		{messages.Enroll, `{"payer_name":"Zo\u00eb  Tan"}`, "zoë tan", NamedPayer},
-		{messages.Enroll, `{"payer_name":"Tan \u0026 Sons"}`, "Tan & Sons", NamedPayer},
+		{messages.Enroll, `{"evidence":[{"mandate":{"order_number":"DD001"}}]}`, "dd001", Order},
+		{messages.Enroll, `{"payer_name":"Zo\u00eb  Tan"}`, "zoë tan", Payer},
+		{messages.Enroll, `{"payer_name":"Tan \u0026 Sons"}`, "Tan & Sons", Payer},
 		{messages.Enroll, `{"payer_name":"Tan & Sons Ltd"}`, "Tan & Sons", ""},
-		{messages.Enroll, `{"payer_id":900101145678}`, "900101145678", NamedPayer},
+		{messages.Enroll, `{"payer_id":900101145678}`, "900101145678", Payer},
 		{messages.Enroll, `{"payer_id":"0900101145678"}`, "900101145678", ""},
 		{messages.Enroll, `{"payer_bank_code":"MB0001"}`, "MB0001", ""},
-		{messages.Enroll, `{"enrollment":{"payer_email":"Ann@Example.com"}}`, "ann@example.com", NamedPayer},
+		{messages.Enroll, `{"enrollment":{"payer_email":"Ann@Example.com"}}`, "ann@example.com", Payer},
 		{messages.Enroll, `{"payer_email":"joann@example.com"}`, "ann@example.com", ""},
 		{messages.Enroll, `{"payer_email":"ann@example.com.my"}`, "ann@example.com", ""},
 		{messages.Enroll, `{"message":"ann@example.com is not known"}`, "ann@example.com", ""},
 		{messages.Enroll, `{"reason":"refused"}`, "refused", ""},
-		{messages.Send, `{"to":"Joann <joann@example.com>, \u0041nn <ann@EXAMPLE.com>"}`, "ann@example.com", NamedRecipient},
-		{messages.Send, `{"to":["joann@example.com","\"ann\"@example.com"]}`, "ann@example.com", NamedRecipient},
+		{messages.Send, `{"to":"Joann <joann@example.com>, \u0041nn <ann@EXAMPLE.com>"}`, "ann@example.com", Recipient},
+		{messages.Send, `{"to":["joann@example.com","\"ann\"@example.com"]}`, "ann@example.com", Recipient},
 		{messages.Send, `{"to":["joann@example.com"]}`, "ann@example.com", ""},
-		{messages.Send, `{"invalid":[{"address":"ann at example"}]}`, "Ann at example", NamedRecipient},
-		{messages.Send, `{"to":["ann@bücher.example"]}`, "ann@xn--bcher-kva.example", NamedRecipient},
-		{messages.Send, `{"headers":{"Reply-To":"Ann <ann@example.com>"}}`, "ann@example.com", NamedAddress},
-		{messages.Send, `{"headers":{"Cc":"Joann <joann@example.com>, \"Ann, T.\" <ann@example.com>"}}`, "ann@example.com", NamedAddress},
+		{messages.Send, `{"invalid":[{"address":"ann at example"}]}`, "Ann at example", Recipient},
+		{messages.Send, `{"to":["ann@bücher.example"]}`, "ann@xn--bcher-kva.example", Recipient},
+		{messages.Send, `{"headers":{"Reply-To":"Ann <ann@example.com>"}}`, "ann@example.com", Address},
+		{messages.Send, `{"headers":{"Cc":"Joann <joann@example.com>, \"Ann, T.\" <ann@example.com>"}}`, "ann@example.com", Address},
 		{messages.Send, `{"text":"Dear all, ann@example.com, is away"}`, "ann@example.com", ""},
-		{messages.Delivery, `{"entry":{"to":"ann@example.com"}}`, "Ann@example.com", NamedRecipient},
-		{messages.Callback, `{"query":"who=ann%40example.com&n=DD+001"}`, "ann@example.com", NamedCallback},
-		{messages.Callback, `{"body":"{\"order_number\":\"DD 001\"}","body_encoding":"text"}`, "DD001", NamedOrder},
-		{messages.Callback, `{"body":"{\"name\":\"Zo\\u00eb\"}","body_encoding":"text"}`, "zoë", NamedCallback},
-		{messages.Callback, `{"body":"` + base64.StdEncoding.EncodeToString([]byte(`data={"id":7}`)) + `","body_encoding":"base64"}`, "7", NamedCallback},
-		{messages.Callback, `{"query":"cc=joann%40example.com,ann%40example.com"}`, "ann@example.com", NamedCallback},
-		{messages.Callback, `{"query":"order_number=12E40"}`, "12e40", NamedOrder},
-		{messages.Callback, `{"query":"who=2026.10"}`, "2026.10", NamedCallback},
-		{messages.Callback, `{"body":"Zoë","body_encoding":"text"}`, "zoë", NamedCallback},
+		{messages.Delivery, `{"entry":{"to":"ann@example.com"}}`, "Ann@example.com", Recipient},
+		{messages.Callback, `{"query":"who=ann%40example.com&n=DD+001"}`, "ann@example.com", Callback},
+		{messages.Callback, `{"body":"{\"order_number\":\"DD 001\"}","body_encoding":"text"}`, "DD001", Order},
+		{messages.Callback, `{"body":"{\"name\":\"Zo\\u00eb\"}","body_encoding":"text"}`, "zoë", Callback},
+		{messages.Callback, `{"body":"` + base64.StdEncoding.EncodeToString([]byte(`data={"id":7}`)) + `","body_encoding":"base64"}`, "7", Callback},
+		{messages.Callback, `{"query":"cc=joann%40example.com,ann%40example.com"}`, "ann@example.com", Callback},
+		{messages.Callback, `{"query":"order_number=12E40"}`, "12e40", Order},
+		{messages.Callback, `{"query":"who=2026.10"}`, "2026.10", Callback},
+		{messages.Callback, `{"body":"Zoë","body_encoding":"text"}`, "zoë", Callback},
 		{messages.Callback, `{"body":"Zoë Tan","body_encoding":"text"}`, "zoë", ""},
 		{messages.Send, `not JSON, ann@example.com`, "ann@example.com", ""},
 		{messages.Enroll, `{"order_number":""}`, "", ""},
@@ -75,7 +75,7 @@ func TestNamesOfADeepBodyAreFoundInOneReading(t *testing.T) {
 		best := time.Hour
 		for range 3 {
 			begin := time.Now()
-			if as := word.In(messages.Enroll, body); as != NamedOrder {
+			if as := word.In(messages.Enroll, body); as != Order {
 				t.Errorf("found as %q", as)
 			}
 			best = min(best, time.Since(begin))
