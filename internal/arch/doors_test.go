@@ -56,13 +56,14 @@ var doors = map[string]string{
 	"internal/lists/sweep":       "retry failpoint pkg/clients zerolog", // any paged list, not only the sending log
 	"internal/lists/sink":        "lists bus history retry failpoint pkg/messages nats.go",
 	"internal/mandates":          "history retry pkg/clients pkg/messages zerolog",
+	"internal/names":             "pkg/messages",
 	"internal/callback":          "bus loopback retry pkg/clients pkg/messages x/net x/time",
 
 	// The index decides nothing, so it sees neither what calls nor what acts. It alone has SQLite: a minute to compile.
-	"internal/oncall":         "bus history lists/deliveries retry failpoint style pkg/messages nats.go zerolog x/sync",
+	"internal/oncall":         "names bus history lists/deliveries retry failpoint style pkg/messages nats.go zerolog x/sync",
 	"internal/oncall/access":  "programs loopback zerolog x/net",
-	"internal/oncall/index":   "oncall/inspect bus history retry pkg/messages nats.go zerolog sqlite",
-	"internal/oncall/console": "oncall programs bus history mandates retry style pkg/messages nats.go zerolog",
+	"internal/oncall/index":   "oncall/inspect names bus history retry pkg/messages nats.go zerolog sqlite",
+	"internal/oncall/console": "oncall names programs bus history mandates retry style pkg/messages nats.go zerolog",
 
 	// The bus is NATS and nothing else; the history knows no NATS.
 	"internal/bus":       "history throttle loopback retry keyfile pkg/messages nats.go zerolog x/sync",

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"errand/internal/bus"
+	"errand/internal/names"
 	"errand/internal/oncall/inspect"
 	"errand/internal/wire/mailbox"
-	"errand/internal/wire/names"
 	"errand/pkg/messages"
 )
 

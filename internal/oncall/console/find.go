@@ -11,12 +11,12 @@ import (
 	"time"
 
 	"errand/internal/bus"
+	"errand/internal/names"
 	"errand/internal/oncall/access"
 	"errand/internal/oncall/act"
 	"errand/internal/oncall/index"
 	"errand/internal/oncall/inspect"
 	"errand/internal/wire/mailbox"
-	"errand/internal/wire/names"
 	"errand/pkg/messages"
 )
 

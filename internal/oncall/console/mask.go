@@ -10,7 +10,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"errand/internal/wire/names"
+	"errand/internal/names"
 	"errand/pkg/messages"
 )
 

@@ -9,11 +9,11 @@ import (
 	"strings"
 	"time"
 
+	"errand/internal/names"
 	"errand/internal/oncall/act"
 	"errand/internal/oncall/index"
 	"errand/internal/oncall/inspect"
 	"errand/internal/style"
-	"errand/internal/wire/names"
 	"errand/pkg/messages"
 )
 

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"errand/internal/names"
 	"errand/internal/oncall/inspect"
-	"errand/internal/wire/names"
 	"errand/pkg/messages"
 )
 

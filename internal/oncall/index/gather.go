@@ -9,9 +9,9 @@ import (
 
 	"errand/internal/bus"
 	"errand/internal/history"
+	"errand/internal/names"
 	"errand/internal/oncall/inspect"
 	"errand/internal/wire/mailbox"
-	"errand/internal/wire/names"
 	"errand/pkg/messages"
 )
 

@@ -11,8 +11,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"errand/internal/names"
 	"errand/internal/wire/mailbox"
-	"errand/internal/wire/names"
 )
 
 // whats are what names are of their request, by their number in the file: one is added at the end.

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"errand/internal/bus"
-	"errand/internal/wire/names"
+	"errand/internal/names"
 	"errand/pkg/messages"
 )
 

@@ -14,8 +14,8 @@ import (
 
 	"errand/internal/bus"
 	"errand/internal/history"
+	"errand/internal/names"
 	"errand/internal/wire/mailbox"
-	"errand/internal/wire/names"
 	"errand/pkg/messages"
 )
 
