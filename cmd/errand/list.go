@@ -65,7 +65,11 @@ func (l *list) Run(ctx context.Context, c console) error {
 		if l.ByReason {
 			return listGroups(inspect.ByReason(rows), now), err
 		}
-		return listRequests(rows, now), err
+		out := listRequests(rows, now)
+		if q.Limit > 0 && len(rows) >= q.Limit {
+			out.text = func(c console) { fmt.Fprintf(c.out, "\nThe newest %d; --limit 0 shows all.\n", q.Limit) }
+		}
+		return out, err
 	})
 }
 

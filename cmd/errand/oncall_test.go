@@ -121,6 +121,7 @@ func TestWhoIsOnCallHasAnAnswerToEveryQuestion(t *testing.T) {
 		{"find ann@example.com --since 2020-01-31 -o name", "invoice-1\n"},
 		{"list --state failed --since 1h --by-reason", "1      enroll     failed  refused"},
 		{"list --op enroll --state queued,failed -o name", "waits-2\nwaits-1\nwaits-0\nsignup-1\n"},
+		{"list --op enroll --state queued,failed --limit 2", "The newest 2; --limit 0 shows all."},
 		{"dead list", "refused"},
 		{"dead show signup-1", `"order_number": "DD001"`},
 		{"dead show seq:1", `Errand-Reason: refused`},

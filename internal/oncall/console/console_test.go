@@ -483,6 +483,21 @@ func TestTopReasonsHaveTheUpstreamsWords(t *testing.T) {
 	}
 }
 
+// What waits for its time is counted, and is no trouble.
+func TestScheduledRequestsAreCountedAndAreNoReason(t *testing.T) {
+	t.Parallel()
+	in := installed(t)
+	later := time.Now().Add(time.Hour).UTC()
+	in.store("mail.send.deferred.news", body{"request_id": "news", "reason": "scheduled", "not_before": later, "message": "not before"})
+	in.store("scheduled.mail.send.at.news.0", body{"request_id": "news"}, "Nats-Schedule", "@at "+later.Format(time.RFC3339),
+		"Nats-Schedule-Target", "scheduled.mail.send.due.news.0")
+	in.shows("/queues", "<small>1 later</small>")
+	if page := in.shows("/", "No request is waiting; 1 scheduled."); !strings.Contains(page, "and 1 scheduled") ||
+		!strings.Contains(page, "Nothing failed, and nothing was deferred but for its time.") {
+		t.Errorf("the page is\n%s", page)
+	}
+}
+
 func TestTimesAreInTheZoneThatTheReaderChose(t *testing.T) {
 	t.Parallel()
 	in := installed(t)

@@ -18,6 +18,7 @@ type today struct {
 	Rows       int // of Deliveries
 	Dead       int
 	Waiting    uint64
+	Scheduled  uint64
 	Oldest     *messages.Time
 	Stale      bool // queues and programs do not answer
 }
@@ -50,6 +51,7 @@ func (s *Server) today(r *http.Request, _ access.User) (page, error) {
 	t.Dead, _ = needed(counts)
 	for _, q := range t.Status.Queues {
 		t.Waiting += q.Untaken + uint64(max(0, q.Taken))
+		t.Scheduled += q.Scheduled
 		if q.Oldest != nil && (t.Oldest == nil || q.Oldest.Before(t.Oldest.Time)) {
 			t.Oldest = q.Oldest
 		}
@@ -60,7 +62,7 @@ func (s *Server) today(r *http.Request, _ access.User) (page, error) {
 
 func reasonsOf(events []index.Count) []index.Count {
 	all := index.Sum(events, func(k index.Kind) index.Kind {
-		if k.Reason == "" {
+		if k.Reason == "" || k.Reason == messages.ReasonScheduled { // as its publisher wants it
 			return index.Kind{}
 		}
 		return index.Kind{Operation: k.Operation, State: k.State, Reason: k.Reason}
