@@ -9,7 +9,7 @@
 // (hash.go). A request that is in its queue and has no event yet is not in it: internal/oncall/inspect reads the queues.
 //
 // The streams are read by direct gets, with the rights of people. It begins again from their first message when they are not
-// those that it was made of, when another version or key made its file, and when the file is damaged. lag.go says how far it is.
+// those that it was made of, when another version or key made its file, and when the file is damaged. Lag says how far it is.
 package index
 
 import (
