@@ -97,11 +97,23 @@ func TestAGivenUpRequestOfUnknownFateIsLookedAtOnceMore(t *testing.T) {
 			h.call.GiveUpAt = time.Now()
 			got := h.deliver(t.Context())
 			want := fmt.Sprintf("given up after %s%s", messages.Time{Time: h.call.GiveUpAt}, c.message)
-			if got.Verdict != Uncertain || got.Reason != messages.ReasonNoAnswer || got.calls != 0 || got.looks != 1 || got.Message != want {
+			if got.Verdict != Uncertain || got.Reason != messages.ReasonNoAnswer || got.calls != 0 || got.looks != 1 || got.Message != want ||
+				!got.AfterUnknown {
 				t.Errorf("look %s: got %s, %q", c.look, summary(got), got.Message)
 			}
 		})
 	}
+}
+
+// Given up while it waits for the next call of the same delivery.
+func TestAGivenUpRequestSaysThatACallOfUnknownFateIsBehindIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness("unknown", "again")
+		h.call.GiveUpAt = time.Now().Add(time.Millisecond)
+		if got := h.deliver(t.Context()); got.Verdict != Uncertain || got.calls != 1 || !got.AfterUnknown {
+			t.Errorf("got %s", summary(got))
+		}
+	})
 }
 
 // The last deferral but one leaves time for a call, the last one ends at give_up_at.

@@ -168,7 +168,7 @@ func (r *run[T]) giveUp(ctx context.Context) error {
 	if r.unknown == "" {
 		return nil
 	}
-	r.result.Verdict, r.result.Reason = Uncertain, r.unknown
+	r.result.Verdict, r.result.Reason, r.result.AfterUnknown = Uncertain, r.unknown, true
 	_, err := r.ask(ctx, false)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
