@@ -343,7 +343,7 @@ func destructive(have, want jetstream.StreamConfig) bool {
 var (
 	streamFields = []string{"Subjects", "Retention", "Storage", "Replicas", "Discard", "MaxAge", "MaxBytes", "MaxMsgSize", "Duplicates",
 		"DenyDelete", "DenyPurge", "AllowDirect", "AllowAtomicPublish", "AllowRollup", "AllowMsgSchedules", "Description"}
-	consumerFields = []string{"FilterSubject", "AckPolicy", "AckWait", "MaxDeliver", "MaxAckPending", "Metadata", "Description"}
+	consumerFields = []string{"FilterSubject", "AckPolicy", "AckWait", "MaxDeliver", "BackOff", "MaxAckPending", "Metadata", "Description"}
 )
 
 func diff[T any](have, want T, names []string) []Field {

@@ -428,6 +428,31 @@ func TestWhatIsKeptOfActsAndCannotBeSwitchedOffStays(t *testing.T) {
 	}
 }
 
+// The history decides when a request comes back: a BackOff that somebody set would, too.
+func TestProvisioningTakesABackOffAway(t *testing.T) {
+	_, nc := devtest.Provisioned(t)
+	js := opened(t, nc)
+	config := func() jetstream.ConsumerConfig {
+		c, err := js.Consumer(t.Context(), bus.MailRequests, bus.SendQueue.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.CachedInfo().Config
+	}
+	changed := config()
+	changed.BackOff = []time.Duration{bus.Defaults.AckWait, time.Hour}
+	if _, err := js.UpdateConsumer(t.Context(), bus.MailRequests, changed); err != nil {
+		t.Fatal(err)
+	}
+	if plan := planned(t, js, bus.Limits{}); len(plan) != 1 {
+		t.Fatalf("planned %q", plan)
+	}
+	apply(t, js, bus.Limits{}, false)
+	if got := config(); len(got.BackOff) != 0 || got.AckWait != bus.Defaults.AckWait {
+		t.Errorf("got %+v", got)
+	}
+}
+
 // A pause is not a setting: provisioning neither shows it nor ends it, whenever it began.
 func TestProvisioningLeavesAPauseAlone(t *testing.T) {
 	_, nc := devtest.Provisioned(t)
