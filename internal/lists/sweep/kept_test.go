@@ -50,3 +50,42 @@ func TestSinceWhenRowsCountAsPublishedNeverGoesBack(t *testing.T) {
 		})
 	}
 }
+
+// An entry that the list shows in two rows, one of which may change, is published once in each of its states though the events are
+// gone before it is no longer watched.
+func TestAnEntryOfTwoRowsIsPublishedOnceThoughItsEventsAreGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, NewestFirst, 100)
+		w.age = 24 * time.Hour
+		w.sweeper.Interval = time.Minute
+		w.change(func() {
+			w.add(2)
+			open, end := w.rows[100], w.rows[101]
+			open.final, end.final = false, true
+			end.key, end.states = open.key, 2
+		})
+		for range 6 {
+			w.run(25 * time.Hour)
+			w.check(time.Time{})
+		}
+	})
+}
+
+// A row that may change at any age is known for as long as it is listed: of one whose event is gone the next state is published.
+func TestARowWhoseEventIsGoneChangesDaysLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, NewestFirst, 300)
+		w.age = 48 * time.Hour
+		w.sweeper.Interval, w.sweeper.Recent, w.sweeper.RoundEvery, w.sweeper.Pace = 30*time.Second, time.Hour, 24*time.Hour, 2
+		w.rows[7].final = false
+		time.Sleep(watchOpen)
+		began, changed := time.Now(), false
+		w.busy = func(l *list) {
+			if !changed && time.Since(began) > 60*time.Hour {
+				l.rows[7].states, changed = 2, true
+			}
+		}
+		w.run(80 * time.Hour)
+		w.check(time.Time{})
+	})
+}

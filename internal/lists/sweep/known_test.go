@@ -22,12 +22,12 @@ func TestKnownStatesTakeLittleMemory(t *testing.T) {
 		t.Errorf("%d bytes a state", bytes/n)
 	}
 	for i := range uint64(n + n/2) {
-		if k.has(idOf(i)) != (i < n) {
-			t.Fatalf("has(%d) = %t", i, i >= n)
+		if k.stored(idOf(i)).IsZero() == (i < n) {
+			t.Fatalf("%d is known: %t", i, i >= n)
 		}
 	}
-	k.drop(time.Now().Add(time.Hour), time.Now())
-	if k.has(idOf(1)) {
+	k.drop(time.Now().Add(watchOpen+time.Hour), time.Now())
+	if !k.stored(idOf(1)).IsZero() {
 		t.Error("what is no longer kept is still known")
 	}
 }

@@ -86,13 +86,17 @@ func (r *run[T]) readKept(ctx context.Context) error {
 func (r *run[T]) unknown(rows []Row[T], place func(i int) int) []Row[T] {
 	now, unknown, twice := time.Now(), rows[:0], map[ID]bool{}
 	for i, row := range rows {
-		was := r.known.open[row.ID.Key()].state
+		open, watched := r.known.open[row.ID.Key()]
+		was, stored := open.state, r.known.stored(row.ID)
+		watched = watched || row.Before != ID{} && !r.known.stored(row.Before).IsZero() // another state was seen or published
 		switch {
 		case was == row.ID.State(), twice[row.ID]:
-		case r.known.has(row.ID):
-			was = row.ID.State()
-		case !row.At.IsZero() && row.At.Before(r.since) && !r.watched(row): // it has aged out
-			if !row.Final { // but its next state has not
+		case !stored.IsZero():
+			if was = row.ID.State(); stored.Before(r.since) && !row.Final { // its event is gone, but not what it says
+				r.known.add(row.ID, now)
+			}
+		case !row.At.IsZero() && row.At.Before(r.since) && !watched: // it has aged out
+			if !row.Final || now.Sub(row.At) < watchOpen { // but its next state has not, and a row with the same key is watched
 				r.known.add(row.ID, now)
 			}
 		default:
@@ -104,12 +108,6 @@ func (r *run[T]) unknown(rows []Row[T], place func(i int) int) []Row[T] {
 	}
 	clear(rows[len(unknown):])
 	return unknown
-}
-
-// watched reports whether another state of the row was seen or published.
-func (r *run[T]) watched(row Row[T]) bool {
-	_, open := r.known.open[row.ID.Key()]
-	return open || row.Before != ID{} && r.known.has(row.Before)
 }
 
 // publish stores the rows whose states were not published; see unknown.
@@ -221,13 +219,14 @@ const maxPart = 200_000
 // watchOpen is how long a row whose state may change is watched: servers give up after five days (RFC 5321, 4.5.4.1).
 const watchOpen = 5 * 24 * time.Hour
 
-func (k *known) has(id ID) bool {
-	for _, p := range slices.Backward(k.parts) {
+// stored is no earlier than when a state was stored, or counted as that; zero if it is not known.
+func (k *known) stored(id ID) (at time.Time) {
+	for _, p := range k.parts {
 		if _, ok := p.states[id.State()]; ok {
-			return true
+			at = p.stored
 		}
 	}
-	return false
+	return at
 }
 
 func (k *known) add(id ID, stored time.Time) {
@@ -243,9 +242,9 @@ func (k *known) add(id ID, stored time.Time) {
 	}
 }
 
-// drop forgets what was published before a time, and rows that were watched long enough.
+// drop forgets what was published before a time and not seen since for as long as rows are watched, and rows that were.
 func (k *known) drop(kept, now time.Time) {
-	k.parts = slices.DeleteFunc(k.parts, func(p part) bool { return p.stored.Before(kept) })
+	k.parts = slices.DeleteFunc(k.parts, func(p part) bool { return p.stored.Add(watchOpen).Before(kept) })
 	maps.DeleteFunc(k.open, func(_ uint64, row openRow) bool { return now.Sub(row.since) > watchOpen })
 }
 

@@ -35,7 +35,7 @@ func (r *row) id(state int) (id ID) {
 // row is the row as a page shows it.
 func (r *row) row() Row[int] {
 	shown := Row[int]{ID: r.id(r.states), At: r.created, Final: r.final, Item: r.states}
-	if r.states > 1 {
+	if r.states > 1 && !r.final { // of a row that may change at any age
 		shown.Before = r.id(r.states - 1)
 	}
 	return shown
