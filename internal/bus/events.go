@@ -202,3 +202,11 @@ func (s EventStore) Newest(ctx context.Context, op messages.Operation, filters .
 func (s EventStore) Next(ctx context.Context, op messages.Operation, filter string, from uint64) (history.Entry, error) {
 	return s.read(ctx, op, map[string]any{"next_by_subj": filter, "seq": from}, fromLeader)
 }
+
+// Trace is the trace context of the event of op with a sequence; a zero one when that is gone.
+func (s EventStore) Trace(ctx context.Context, op messages.Operation, sequence uint64) (history.Trace, error) {
+	got, err := insist(ctx, s.Publisher.nc, op, func() (*Message, error) {
+		return fromLeader(ctx, s.Publisher.nc, EventsOf(op), map[string]any{"seq": sequence})
+	})
+	return pendingIn(got).Trace, err
+}

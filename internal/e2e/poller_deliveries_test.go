@@ -85,12 +85,15 @@ func TestTheSendingLogResolvesAnUncertainMessage(t *testing.T) {
 			"m2-2@": sandbox.Cut} {
 			b.fault(sandbox.Fault{Operation: "send", Kind: kind, Match: match, Times: 1})
 		}
-		b.publish("mail.send.requested", message("m1", 5))
+		b.traced("mail.send.requested", message("m1", 5))
 		b.publish("mail.send.requested", message("m2", 5))
 		b.run(p, time.Minute, b.published("mail.send.uncertain.*", 2))
 		b.pollOn(40 * time.Minute)
 		b.pollOn(5 * time.Minute)
-		body := decode[messages.SendResolved](t, b.wantOne("mail.send.resolved.*"))
+		resolved := b.wantOne("mail.send.resolved.*")
+		errorIf(t, resolved.Header.Get("traceparent") != publisherContext || resolved.Header.Get("tracestate") != "shop=1",
+			"resolved has the headers %v", resolved.Header)
+		body := decode[messages.SendResolved](t, resolved)
 		body.At, body.Evidence.CompleteThrough = messages.Time{}, messages.Time{}
 		want := messages.SendResolved{Common: messages.Common{RequestID: "m1"}, Outcome: messages.Accepted, By: messages.BySendingLog,
 			Fingerprint: body.Fingerprint,

@@ -238,13 +238,16 @@ func (s *Store) end(ctx context.Context, op messages.Operation, filters ...strin
 	return s.events.Newest(ctx, op, filters...)
 }
 
-// Resolve stores what became of a request over its uncertain event. One that another poller stored is as good.
+// Resolve stores what became of a request over its uncertain event, in its trace. One that another poller stored is as good.
 func (s *Store) Resolve(ctx context.Context, e messages.Event, over uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, retry.Storage)
 	defer cancel()
-	_, err := s.events.Append(ctx, history.Record{Event: e, Last: over, Writer: s.writer})
-	if err != nil && !errors.Is(err, history.ErrFenced) {
-		return err
+	trace, err := s.events.Trace(ctx, e.Operation, over)
+	if err == nil {
+		_, err = s.events.Append(ctx, history.Record{Event: e, Last: over, Writer: s.writer, Trace: trace})
 	}
-	return nil
+	if errors.Is(err, history.ErrFenced) {
+		return nil
+	}
+	return err
 }
