@@ -58,6 +58,8 @@ func (t *Times) read(text string) (at time.Time, slack time.Duration, ok bool) {
 	at, err := time.ParseInLocation(time.DateTime, text, zone)
 	if err != nil {
 		at, err = time.Parse(time.RFC3339, text)
+	} else if at.Add(time.Hour).Format(time.DateTime) == text || at.Add(-time.Hour).Format(time.DateTime) == text {
+		slack += time.Hour // summer time ends, and the zone has this hour twice
 	}
 	return at, slack, err == nil
 }
