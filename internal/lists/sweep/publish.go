@@ -1,7 +1,6 @@
 package sweep
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,7 +57,7 @@ func (r *run[T]) leadAgain(ctx context.Context) error {
 func (r *run[T]) learn(ctx context.Context) error {
 	err := r.Sink.Learn(ctx, func(s Stored) {
 		r.known.add(s.ID, s.At)
-		r.known.watch(s.ID.Key(), !s.Open, openRow{since: s.At, at: s.At, state: s.ID.State()})
+		r.known.watch(s.ID.Key(), !s.Open, openRow{since: s.At, at: s.At})
 	})
 	if err != nil {
 		return fmt.Errorf("sweep: learn published events: %w", err)
@@ -86,13 +85,13 @@ func (r *run[T]) readKept(ctx context.Context) error {
 func (r *run[T]) unknown(rows []Row[T], place func(i int) int) []Row[T] {
 	now, unknown, twice := time.Now(), rows[:0], map[ID]bool{}
 	for i, row := range rows {
-		open, watched := r.known.open[row.ID.Key()]
-		was, stored := open.state, r.known.stored(row.ID)
+		_, watched := r.known.open[row.ID.Key()]
+		stored := r.known.stored(row.ID)
 		watched = watched || row.Before != ID{} && !r.known.stored(row.Before).IsZero() // another state was seen or published
 		switch {
-		case was == row.ID.State(), twice[row.ID]:
+		case twice[row.ID]:
 		case !stored.IsZero():
-			if was = row.ID.State(); stored.Before(r.since) && !row.Final { // its event is gone, but not what it says
+			if stored.Before(r.since) && !row.Final { // its event is gone, but not what it says
 				r.known.add(row.ID, now)
 			}
 		case !row.At.IsZero() && row.At.Before(r.since) && !watched: // it has aged out
@@ -103,7 +102,7 @@ func (r *run[T]) unknown(rows []Row[T], place func(i int) int) []Row[T] {
 			unknown, twice[row.ID] = append(unknown, row), true
 		}
 		if place != nil {
-			r.known.watch(row.ID.Key(), row.Final, openRow{since: now, seen: now, at: row.At, place: place(i), state: was})
+			r.known.watch(row.ID.Key(), row.Final, openRow{since: now, seen: now, at: row.At, place: place(i)})
 		}
 	}
 	clear(rows[len(unknown):])
@@ -204,7 +203,6 @@ type openRow struct {
 	seen  time.Time // when it was seen last; zero if by others only
 	at    time.Time // when it was made, or its event
 	place int       // in the list, when it was seen last
-	state uint64    // the last state, by its ID, that is surely stored, for longer than its event is kept; 0 if none is
 }
 
 // part is states that are forgotten at once: the last one was stored at a time.
@@ -236,10 +234,6 @@ func (k *known) add(id ID, stored time.Time) {
 		n++
 	}
 	k.parts[n-1].states[id.State()], k.parts[n-1].stored = struct{}{}, stored
-	if row, open := k.open[id.Key()]; open {
-		row.state = id.State()
-		k.open[id.Key()] = row
-	}
 }
 
 // drop forgets what was published before a time and not seen since for as long as rows are watched, and rows that were.
@@ -255,7 +249,7 @@ func (k *known) watch(key uint64, final bool, row openRow) {
 		return
 	}
 	if before, there := k.open[key]; there {
-		row.since, row.state = before.since, cmp.Or(row.state, before.state)
+		row.since = before.since
 	} else if !row.at.IsZero() && row.since.Sub(row.at) >= watchOpen {
 		return
 	}
