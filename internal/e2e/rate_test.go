@@ -138,6 +138,7 @@ func TestAReplicaKeepsItsRate(t *testing.T) {
 // to end, and nobody takes its call for one that was begun.
 func TestARequestThatWaitsForTheRateReturnsToItsQueueWhenTheProgramEnds(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
+		b.idle = 0
 		const requests = 8
 		b.request(enrollOp, "r", requests, "on_unknown", "report")
 		m := newMeter(b.upstream)
