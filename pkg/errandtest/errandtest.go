@@ -18,6 +18,7 @@ import (
 	"net"
 	"net/http"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -120,7 +121,8 @@ func start(t testing.TB, bubble bool, with []Option) *World {
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	t.Cleanup(func() {
 		stop()
-		w.nats.Stop() // else the programs wait for what they asked of it
+		_ = w.nats.Server.DisableJetStream() // else Shutdown sleeps with its lock held, and who waits for that lock stops a bubble's clock
+		w.nats.Stop()                        // else the programs wait for what they asked of it
 		running.Wait()
 		transport.CloseIdleConnections()
 		w.box.Close()
@@ -201,7 +203,8 @@ func (w *World) patience() time.Duration {
 }
 
 // WantOutcome waits until a request is in this state, such as messages.Accepted, and returns its outcome. What comes
-// after Uncertain is waited for. Another outcome ends the test, with the request's story.
+// after Uncertain is waited for: Resolved comes to mail from the log, and to an enrollment in a bubble, after Approve.
+// Another outcome ends the test, with the request's story.
 func (w *World) WantOutcome(r errand.Receipt, state messages.State) errand.Outcome {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), w.patience())
@@ -225,7 +228,7 @@ func (w *World) WantEvent(subject string) []byte {
 	ctx, cancel := context.WithTimeout(w.t.Context(), w.patience())
 	defer cancel()
 	stream, err := w.js.StreamNameBySubject(ctx, subject)
-	for err == nil {
+	for wait := 20 * time.Millisecond; err == nil; wait += min(wait, w.patience()/1000) / 4 { // looks less often as hours of a bubble pass
 		var m bus.Message
 		var there bool
 		if m, there, err = bus.Last(ctx, w.nc, stream, subject); there {
@@ -234,10 +237,10 @@ func (w *World) WantEvent(subject string) []byte {
 		select {
 		case <-ctx.Done():
 			err = ctx.Err()
-		case <-time.After(20 * time.Millisecond):
+		case <-time.After(wait):
 		}
 	}
-	w.t.Fatalf("no event %s: %v\n%s", subject, err, w.log.String())
+	w.t.Fatalf("no event %s: %v\n%s", subject, err, w.Story(subject[strings.LastIndexByte(subject, '.')+1:]))
 	return nil
 }
 
@@ -264,7 +267,7 @@ func (w *World) Story(id string) string {
 // Approve has the payer of an order number approve; mandate.application.approved follows.
 func (w *World) Approve(order string) { w.decide(order, sandbox.Approve) }
 
-// Decline has the payer decline.
+// Decline has the payer decline; mandate.application.failed follows.
 func (w *World) Decline(order string) { w.decide(order, sandbox.Decline) }
 
 func (w *World) decide(order, decision string) {

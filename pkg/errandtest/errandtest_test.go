@@ -192,3 +192,20 @@ func TestAHundredWorldsLeaveNothingBehind(t *testing.T) {
 		t.Errorf("%d goroutines before, %d after\n%s", before, after, stacks[:runtime.Stack(stacks, true)])
 	}
 }
+
+// A server that shuts down while consumers are made under it holds a lock, on which nothing may wait in a bubble.
+func TestAWorldInABubbleEndsWhileConsumersAreMade(t *testing.T) {
+	errandtest.InBubble(t, func(t *testing.T, w *errandtest.World) {
+		nc := w.Connect()
+		for i := range 300 {
+			subject := fmt.Sprintf("$JS.API.CONSUMER.CREATE.MAIL_EVENTS.c%d", i)
+			config := fmt.Sprintf(`{"stream_name":"MAIL_EVENTS","config":{"name":"c%d","ack_policy":"none","inactive_threshold":1000000000}}`, i)
+			if err := nc.PublishRequest(subject, nc.NewInbox(), []byte(config)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := nc.Flush(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
