@@ -165,7 +165,8 @@ func Run[T any](ctx context.Context, caller *Caller, call Call[T]) (Result[T], e
 	p := call.Prior
 	r := &run[T]{Caller: caller, Call: call, unknown: unknownOf(p), slots: caller.Slots.In(call.History.Lane),
 		lease: Lease{caller: caller, history: call.History, started: call.Started, over: call.Over}}
-	r.result = Result[T]{AfterUnknown: p.AfterUnknown, HeldCount: p.HeldCount, Reason: r.unknown,
+	last := p.State == messages.Deferred && p.Reason == r.unknown // the call of unknown fate was the last one
+	r.result = Result[T]{AfterUnknown: p.AfterUnknown && !last, HeldCount: p.HeldCount, Reason: r.unknown,
 		Message: cmp.Or(p.Message, "what became of an earlier call is not known")}
 	if r.unknown == messages.ReasonInterrupted {
 		r.result.Message = "a worker died between the call's announcement and its outcome"

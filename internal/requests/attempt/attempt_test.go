@@ -81,7 +81,7 @@ func TestWhatBecomesOfADelivery(t *testing.T) {
 		{"held four times", "refused", "", Refused, "refused", 1, 0, "started/1 deferred/1 started/2 failed/2", false, 4, 0},
 		// It waited after a call of unknown fate.
 		{"unknown", "ok", "again", Done, "", 1, 1, "started/1 deferred/1 started/2 succeeded/2", true, 0, 0},
-		{"unknown", "ok", "uncertain", Uncertain, "no_answer", 0, 1, "started/1 deferred/1 uncertain/1", true, 0, 0},
+		{"unknown", "ok", "uncertain", Uncertain, "no_answer", 0, 1, "started/1 deferred/1 uncertain/1", false, 0, 0},
 		{"unknown", "ok", "error", RetryLater, "no_answer", 0, 1, "started/1 deferred/1 deferred/1", true, 0, second},
 		{"unknown", "refused", "again", Uncertain, "no_answer", 1, 2, "started/1 deferred/1 started/2 uncertain/2", true, 0, 0},
 	} {
