@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -123,7 +122,11 @@ func (f *follower) history(ctx context.Context, last uint64, show func(event)) e
 		return f.news(ctx, show)
 	}
 	var list []event
-	err := f.news(ctx, func(e event) { list = append(list, e)[max(0, len(list)+1-int(min(last, math.MaxInt))):] })
+	err := f.news(ctx, func(e event) {
+		if list = append(list, e); uint64(len(list)) > last {
+			list = list[1:]
+		}
+	})
 	for _, e := range list {
 		show(e)
 	}

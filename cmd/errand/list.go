@@ -92,7 +92,10 @@ func listGroups(groups []inspect.Group, now time.Time) listing {
 }
 
 func reasonOf(r inspect.Row) string {
-	return strings.TrimSpace(strings.TrimSuffix(fmt.Sprintf("%s %d", r.Reason, r.HTTPStatus), " 0"))
+	if r.HTTPStatus == 0 {
+		return string(r.Reason)
+	}
+	return strings.TrimSpace(fmt.Sprintf("%s %d", r.Reason, r.HTTPStatus))
 }
 
 func stateCell(state messages.State) cell { return cell{string(state), colourOf(state)} }
@@ -113,5 +116,9 @@ func (s selection) query(now time.Time, limit uint) (inspect.Query, error) {
 }
 
 func joined[T ~string](list []T) string {
-	return strings.Trim(strings.ReplaceAll(fmt.Sprint(list), " ", ", "), "[]") // names have no spaces
+	names := make([]string, len(list))
+	for i, name := range list {
+		names[i] = string(name)
+	}
+	return strings.Join(names, ", ")
 }

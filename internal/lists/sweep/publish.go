@@ -85,16 +85,14 @@ func (r *run[T]) readKept(ctx context.Context) error {
 func (r *run[T]) unknown(rows []Row[T], place func(i int) int) []Row[T] {
 	now, unknown, twice := time.Now(), rows[:0], map[ID]bool{}
 	for i, row := range rows {
-		_, watched := r.known.open[row.ID.Key()]
 		stored := r.known.stored(row.ID)
-		watched = watched || row.Before != ID{} && !r.known.stored(row.Before).IsZero() // another state was seen or published
 		switch {
 		case twice[row.ID]:
 		case !stored.IsZero():
 			if stored.Before(r.since) && !row.Final { // its event is gone, but not what it says
 				r.known.add(row.ID, now)
 			}
-		case !row.At.IsZero() && row.At.Before(r.since) && !watched: // it has aged out
+		case !row.At.IsZero() && row.At.Before(r.since) && !r.watched(row): // it has aged out
 			if !row.Final || now.Sub(row.At) < watchOpen { // but its next state has not, and a row with the same key is watched
 				r.known.add(row.ID, now)
 			}
@@ -107,6 +105,12 @@ func (r *run[T]) unknown(rows []Row[T], place func(i int) int) []Row[T] {
 	}
 	clear(rows[len(unknown):])
 	return unknown
+}
+
+// watched reports whether another state of the row was seen or published.
+func (r *run[T]) watched(row Row[T]) bool {
+	_, open := r.known.open[row.ID.Key()]
+	return open || row.Before != ID{} && !r.known.stored(row.Before).IsZero()
 }
 
 // publish stores the rows whose states were not published; see unknown.
@@ -218,13 +222,13 @@ const maxPart = 200_000
 const watchOpen = 5 * 24 * time.Hour
 
 // stored is no earlier than when a state was stored, or counted as that; zero if it is not known.
-func (k *known) stored(id ID) (at time.Time) {
-	for _, p := range k.parts {
+func (k *known) stored(id ID) time.Time {
+	for _, p := range slices.Backward(k.parts) {
 		if _, ok := p.states[id.State()]; ok {
-			at = p.stored
+			return p.stored
 		}
 	}
-	return at
+	return time.Time{}
 }
 
 func (k *known) add(id ID, stored time.Time) {
