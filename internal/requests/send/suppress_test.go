@@ -22,12 +22,13 @@ type suppressing struct {
 	log  *historytest.Log
 	list map[string]bool // whose mail bounced
 	size int             // of a batch, as the replica is configured
+	some int             // batches at once
 }
 
 var bouncedAt = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 func newSuppressing(t *testing.T, list ...string) *suppressing {
-	s := &suppressing{T: t, log: &historytest.Log{}, list: map[string]bool{}, size: 2}
+	s := &suppressing{T: t, log: &historytest.Log{}, list: map[string]bool{}, size: 2, some: 1}
 	for _, address := range list {
 		s.list[address] = true
 	}
@@ -40,7 +41,7 @@ func (s *suppressing) deliver(u http.RoundTripper, change func(*messages.SendReq
 ) {
 	s.Helper()
 	h, req := handler(s.T, u), request(s.T, s.log, to)
-	h.Size, h.Parallel = s.size, 1
+	h.Size, h.Parallel = s.size, s.some
 	h.Suppressed = func(address string) (time.Time, string, bool) { return bouncedAt, "bounced: 550", s.list[address] }
 	if change != nil {
 		change(&req.Body)
@@ -129,7 +130,11 @@ func TestWhatABatchLeavesOutIsDecidedOnce(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := newSuppressing(t, abc(list)...)
 			taken := &upstream{to: map[string]int{}}
-			if _, _, err := s.deliver(answers(http.StatusServiceUnavailable), nil, abc(to)...); err == nil {
+			s.some = 3 // all are begun before the first answer
+			if _, _, err := s.deliver(roundTrip(func(r *http.Request) (*http.Response, error) {
+				time.Sleep(time.Second)
+				return answers(http.StatusServiceUnavailable).RoundTrip(r)
+			}), nil, abc(to)...); err == nil {
 				t.Fatal("it does not wait")
 			}
 			s.list = map[string]bool{abc("b")[0]: true, abc("c")[0]: true} // of the other replica, or since a removal and a bounce
