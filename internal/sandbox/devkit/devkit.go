@@ -163,6 +163,9 @@ func (n *NATS) Reconfigure(config string) error {
 // Stop stops the server and keeps its data.
 func (n *NATS) Stop() {
 	if n.Server != nil {
+		if n.opts.DontListen { // Shutdown sleeps with JetStream's lock held: whoever waits for that lock would stop a bubble's clock
+			_ = n.Server.DisableJetStream()
+		}
 		n.Server.Shutdown()
 		n.Server.WaitForShutdown()
 	}
