@@ -27,6 +27,8 @@ type MandateConsumer struct {
 	Callbacks
 	ListSettle     time.Duration `env:"LIST_SETTLE" default:"60s" help:"By when the transaction list shows what was enrolled. With on_unknown retry, a call without an answer is not repeated before." group:"upstream"`
 	EventPayerData string        `env:"EVENT_PAYER_DATA" default:"full" enum:"full,none" help:"What events hold of payers: full (answers and records of the service as they are) or none (of them the link, order number, amount, dates, frequency and state)." group:"program"`
+	// ResolveAges replaces retry.ResolveAges where a test waits in real time.
+	ResolveAges []time.Duration `kong:"-"`
 }
 
 // Callbacks say where the service sends what becomes of an enrollment.
@@ -103,7 +105,11 @@ func (p *MandateConsumer) resolver(r *runtime, store bus.EventStore, list *manda
 	for _, outcome := range []messages.State{messages.Succeeded, messages.Failed} {
 		resolved.WithLabelValues(string(outcome))
 	}
-	return &enroll.Resolver{List: list, Held: held.Active, Log: store, Logger: r.log,
+	ages := p.ResolveAges
+	if len(ages) == 0 {
+		ages = retry.ResolveAges
+	}
+	return &enroll.Resolver{List: list, Held: held.Active, Log: store, Logger: r.log, Ages: ages,
 		WithoutPayer: p.withoutPayer(),
 		Next:         (&bus.Rare{Store: store, Operation: messages.Enroll, State: messages.Uncertain}).Next,
 		Resolved:     func(outcome messages.State) { resolved.WithLabelValues(string(outcome)).Inc() }}

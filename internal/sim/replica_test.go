@@ -232,7 +232,7 @@ func (r *replica) mandateConsumer(soft context.Context, n *node) {
 // resolver looks uncertain enrollments up again.
 func (p program) resolver(list *mandates.List, held *hold.Hold) func(soft, hard context.Context) error {
 	log := client{p.w.log, p.node}
-	r := &enroll.Resolver{List: list, Held: held.Active, Log: log, Logger: logger, Resolved: func(messages.State) {},
+	r := &enroll.Resolver{List: list, Held: held.Active, Log: log, Logger: logger, Ages: retry.ResolveAges, Resolved: func(messages.State) {},
 		Next: func(ctx context.Context, from uint64, since time.Time) (history.Pending, error) {
 			return log.open(ctx, messages.Enroll, messages.Uncertain, from, since)
 		}}

@@ -121,8 +121,7 @@ func start(t testing.TB, bubble bool, with []Option) *World {
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	t.Cleanup(func() {
 		stop()
-		_ = w.nats.Server.DisableJetStream() // else Shutdown sleeps with its lock held, and who waits for that lock stops a bubble's clock
-		w.nats.Stop()                        // else the programs wait for what they asked of it
+		w.nats.Stop() // else the programs wait for what they asked of it
 		running.Wait()
 		transport.CloseIdleConnections()
 		w.box.Close()
@@ -148,7 +147,10 @@ func (w *World) programs(transport http.RoundTripper) map[string]programs.Progra
 		ShutdownGrace: time.Millisecond, Logger: &log}, Transport: transport,
 		UpstreamTimeout: 2 * time.Second, RetryFirst: 20 * time.Millisecond, RetryMax: 500 * time.Millisecond, RetryTries: 3}
 	settle, poll, list := time.Second, 300*time.Millisecond, time.Second
+	resolve := []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 15 * time.Second,
+		30 * time.Second, 45 * time.Second, time.Minute} // less apart than patience
 	if w.bubble {
+		resolve = nil                       // as in production
 		common.IdleEvery = 10 * time.Minute // else an idle day takes a minute
 		common.UpstreamTimeout, common.RetryFirst, common.RetryMax, common.RetryTries = 30*time.Second, 200*time.Millisecond, 10*time.Second, 5
 		settle, poll, list = time.Minute, time.Minute, time.Minute
@@ -160,7 +162,8 @@ func (w *World) programs(transport http.RoundTripper) map[string]programs.Progra
 		suppress.Duration = 30 * 24 * time.Hour
 	}
 	return map[string]programs.Program{
-		"mandate-consumer":   &programs.MandateConsumer{Common: common, Requests: requests, MandateAPI: mandates, ListSettle: settle},
+		"mandate-consumer": &programs.MandateConsumer{Common: common, Requests: requests, MandateAPI: mandates, ListSettle: settle,
+			ResolveAges: resolve},
 		"transaction-poller": &programs.TransactionPoller{Common: common, MandateAPI: mandates, Interval: list, FullInterval: 24 * time.Hour},
 		"mail-consumer": &programs.MailConsumer{Common: common, Requests: requests, MailAPI: mail, BatchSize: messages.MaxBatch,
 			BatchParallel: 4, SuppressBounced: suppress},
@@ -194,20 +197,21 @@ func (w *World) URL() string {
 	return url
 }
 
-// patience is how long is waited for what is wanted: in a bubble until the last moment at which a request may end by itself.
-func (w *World) patience() time.Duration {
+// patience is how long is waited for what is wanted, in a bubble for longer.
+func (w *World) patience(inBubble time.Duration) time.Duration {
 	if w.bubble {
-		return 25 * time.Hour
+		return inBubble
 	}
 	return 20 * time.Second
 }
 
-// WantOutcome waits until a request is in this state, such as messages.Accepted, and returns its outcome. What comes
-// after Uncertain is waited for: Resolved comes to mail from the log, and to an enrollment in a bubble, after Approve.
-// Another outcome ends the test, with the request's story.
+// WantOutcome waits until a request is in this state, such as messages.Accepted, and returns its outcome: for 20 seconds, or 25 hours
+// of a bubble. Another outcome ends the test, with the request's story, but for Uncertain where Resolved is wanted. That comes
+// to mail from the log, to an enrollment seconds after its payer decided, or minutes of a bubble (see Approve), and in a bubble to
+// one that was never made after a day.
 func (w *World) WantOutcome(r errand.Receipt, state messages.State) errand.Outcome {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), w.patience())
+	ctx, cancel := context.WithTimeout(w.t.Context(), w.patience(25*time.Hour)) // by then a request ends by itself
 	defer cancel()
 	for e, err := range w.Client.Follow(ctx, r) {
 		switch {
@@ -223,12 +227,14 @@ func (w *World) WantOutcome(r errand.Receipt, state messages.State) errand.Outco
 }
 
 // WantEvent waits for an event of that subject, such as mail.delivery.bounced.send-invoice-17, and returns the body of the last.
+// It waits for 20 seconds, or an hour of a bubble: Advance first to what comes later.
 func (w *World) WantEvent(subject string) []byte {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), w.patience())
+	patience := w.patience(time.Hour)
+	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
 	defer cancel()
 	stream, err := w.js.StreamNameBySubject(ctx, subject)
-	for wait := 20 * time.Millisecond; err == nil; wait += min(wait, w.patience()/1000) / 4 { // looks less often as hours of a bubble pass
+	for wait := 20 * time.Millisecond; err == nil; wait += min(wait, patience/1000) / 4 { // looks less often as time passes
 		var m bus.Message
 		var there bool
 		if m, there, err = bus.Last(ctx, w.nc, stream, subject); there {
@@ -236,7 +242,7 @@ func (w *World) WantEvent(subject string) []byte {
 		}
 		select {
 		case <-ctx.Done():
-			err = ctx.Err()
+			err = fmt.Errorf("none came in %v", patience)
 		case <-time.After(wait):
 		}
 	}

@@ -43,9 +43,14 @@ func TestAnEnrollmentWhoseAnswerIsLostIsMadeOnce(t *testing.T) {
 	t.Parallel()
 	w := errandtest.New(t)
 	w.Mandate.CutAfterAccept()
-	w.WantOutcome(publish(t, w, enrollment("DD001")), messages.Uncertain)
+	first := publish(t, w, enrollment("DD001"))
+	w.WantOutcome(first, messages.Uncertain)
 	w.Mandate.WantOnce("DD001")
 	w.Mandate.WantNone("DD002")
+	w.Approve("DD001")
+	if o := w.WantOutcome(first, messages.Resolved).(errand.Resolved); o.Became != messages.Succeeded {
+		t.Errorf("what was approved became %s", o.Became)
+	}
 
 	second := publish(t, w, enrollment("DD002"))
 	if o, ok := w.WantOutcome(second, messages.Succeeded).(errand.Succeeded); !ok || !strings.Contains(o.Subject, "enroll-DD002") {
@@ -163,6 +168,15 @@ func TestADayPassesInABubble(t *testing.T) {
 		w.Mandate.CutAfterAccept()
 		w.WantOutcome(publish(t, w, enrollment("DD002")), messages.Resolved)
 		w.Mandate.WantOnce("DD002")
+
+		w.Mandate.CutAfterAccept()
+		receipt = publish(t, w, enrollment("DD003"))
+		w.WantOutcome(receipt, messages.Uncertain)
+		w.Advance(30 * time.Minute)
+		w.Decline("DD003")
+		if o := w.WantOutcome(receipt, messages.Resolved).(errand.Resolved); o.Became != messages.Failed {
+			t.Errorf("what was declined became %s", o.Became)
+		}
 	})
 	t.Logf("a day took %v", time.Since(began))
 }

@@ -144,11 +144,9 @@ func ParseSubject(subject string) Subject {
 		return Subject{}
 	}
 	if s.State == Requested {
-		lane, named := strings.CutPrefix(id, "lane.")
-		if id != "" && !(named && wire.IsLane(lane) && lane != DefaultLane && s.Operation.HasLanes()) {
+		if s.Lane = strings.TrimPrefix(id, "lane."); s.Lane == id && id != "" {
 			return Subject{}
 		}
-		s.Lane = lane
 		return s
 	}
 	id, batch, _ := strings.Cut(id, ".")

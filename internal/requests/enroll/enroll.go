@@ -235,13 +235,14 @@ type Resolver struct {
 	Next     func(ctx context.Context, from uint64, since time.Time) (history.Pending, error)
 	Resolved func(outcome messages.State)
 	Logger   zerolog.Logger
+	Ages     []time.Duration // retry.ResolveAges, but in tests in real time
 
 	WithoutPayer bool // events hold nothing of the payer
 }
 
 // Run works until ctx ends. What is open then is looked at again by the next program.
 func (r *Resolver) Run(ctx context.Context) {
-	looks := &mandates.FollowUp{What: "an uncertain enrollment", Ages: retry.ResolveAges, Policy: r.List.Policy, Logger: r.Logger,
+	looks := &mandates.FollowUp{What: "an uncertain enrollment", Ages: r.Ages, Policy: r.List.Policy, Logger: r.Logger,
 		Next: r.Next, Held: r.Held,
 		Look: func(ctx context.Context, o history.Pending, _, age time.Duration) (bool, error) {
 			return r.look(ctx, o, age)
