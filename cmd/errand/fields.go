@@ -23,16 +23,19 @@ import (
 const maxBody = 64 << 20
 
 func operationOf(subject string) (messages.Operation, error) {
+	s := messages.ParseSubject(subject)
+	if s.State == messages.Requested && !s.Dead && slices.Contains(messages.Requests, s.Operation) {
+		return s.Operation, nil
+	}
 	var subjects []string
 	for _, op := range messages.Requests {
-		lane := messages.ParseSubject(subject).Lane
-		if may := lane == "" || op.HasLanes() && wire.IsLane(lane); may && op.RequestedIn(lane) == subject {
-			return op, nil
-		}
 		subjects = append(subjects, op.Requested())
 	}
 	hint := typo.DidYouMean(subject, subjects)
-	if hint == "" { // an operation, perhaps
+	switch {
+	case strings.Contains(subject, ".lane."):
+		hint = ": a lane is of enroll or send, is not the default one, and its name has up to 32 of a to z, 0 to 9 and -"
+	case hint == "": // an operation, perhaps
 		hint = typo.DidYouMean(subject+".requested", subjects)
 	}
 	return "", invalid("SUBJECT", "must be one of %s, got %q%s", strings.Join(subjects, ", "), subject, hint)
@@ -128,6 +131,10 @@ func faults(op messages.Operation, e *messages.Invalid) string {
 		for _, rule := range e.Fields[field] {
 			b.WriteString("\n  " + printable(field+" "+rule))
 			name, names := field, known
+			if field == "lane" && op.HasLanes() {
+				b.WriteString(": publish to " + op.RequestedIn("NAME"))
+				continue
+			}
 			if nested, found := strings.CutSuffix(rule, " "+notKnown); found { // of to_object
 				name, names = nested, jsonNames(reflect.TypeFor[messages.ObjectRef](), nil)
 			} else if rule != notKnown {

@@ -84,6 +84,8 @@ func TestPublishRefusesWhatIsNotARequest(t *testing.T) {
 	}{
 		{"mandate.enroll.requested, mandate.transactions.requested, mail.send.requested, mail.account.requested", []string{"mail.send"}},
 		{`got "mail.send.accepted.X"`, []string{"mail.send.accepted.X"}},
+		{`got "mail.send.requested.lane.Bulk": a lane is of enroll or send`, []string{"mail.send.requested.lane.Bulk"}},
+		{"lane is not a known field: publish to mail.send.requested.lane.NAME", []string{"mail.send.requested", "-f", "lane=bulk"}},
 		{"request is empty", []string{"mail.send.requested"}},
 		{"must not be used together", []string{"mail.send.requested", "-f", "a=1", "--file", "x"}},
 		{"no such file", []string{"mail.send.requested", "--file", "testdata/none.json"}},

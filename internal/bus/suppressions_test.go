@@ -137,7 +137,7 @@ func TestAMillionSuppressedAddressesTakeLittleMemory(t *testing.T) {
 	took := time.Since(began)
 	runtime.GC()
 	runtime.ReadMemStats(&after)
-	each := float64(after.HeapAlloc-before.HeapAlloc) / float64(n)
+	each := (float64(after.HeapAlloc) - float64(before.HeapAlloc)) / float64(n) // the server is in this process, and may have freed some
 	t.Logf("%d addresses take %.0f bytes each, read in %v", n, each, took)
 	if each > 64 {
 		t.Errorf("an address takes %.0f bytes", each)

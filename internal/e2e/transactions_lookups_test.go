@@ -160,15 +160,15 @@ type step struct {
 	do func()
 }
 
-// Enrollments come for two hours and a half, and each payer decides within the hour of the link, some never;
+// Enrollments come for an hour and a quarter, and each payer decides within the hour of the link, some never;
 // nine in ten decisions are called back, in the second half of the time some seconds before they
 // are listed. Every decision is published within a minute of its being listed.
 func TestEveryDecisionIsPublishedWithinAMinute(t *testing.T) {
 	full(t)
 	inBubble(t, func(t *testing.T, b *bubble) {
 		const (
-			n    = 2000
-			come = 150 * time.Minute
+			n    = 1000
+			come = 75 * time.Minute
 		)
 		b.receive()
 		b.set(func(s *sandbox.Settings) { s.CallbackLost, s.CallbackForged = 0.1, 0.05 })

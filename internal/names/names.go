@@ -28,7 +28,7 @@ const (
 	Payer     As = "payer"     // a field payer_*: email, id, name, telephone number
 	Recipient As = "recipient" // of a message
 	Address   As = "address"   // an email address in any other field
-	Callback  As = "callback"  // a value of what was sent to a return URL
+	Callback  As = "callback"  // anything that was sent to a return URL, by whomever: no proof that its request is about it
 )
 
 // Word is what somebody looks for. It is compared with whole values after JSON is decoded, never with a part of
@@ -41,15 +41,13 @@ func NewWord(text string) Word { return Word{wire.OrderKey(text), textKey(text)}
 
 // Is reports whether the word and the name are the same.
 func (w Word) Is(n Name) bool {
-	if n.As == Order {
-		return n.Key != "" && n.Key == w.order
-	}
-	return n.Key != "" && n.Key == w.text
+	order, text := n.As == Order || n.As == Callback, n.As != Order
+	return n.Key != "" && (order && n.Key == w.order || text && n.Key == w.text)
 }
 
 // Names returns the keys under which names that are the word are stored, by what they are.
 func (w Word) Names() []Name {
-	names := []Name{{Order, w.order}}
+	names := []Name{{Order, w.order}, {Callback, w.order}}
 	for _, as := range []As{Payer, Recipient, Address, Callback} {
 		names = append(names, Name{as, w.text})
 	}
@@ -95,12 +93,15 @@ func Each(op messages.Operation, body []byte, yield func(Name) bool) {
 // namer walks over JSON and yields the names in it.
 type namer struct {
 	text  []byte
-	all   bool // every value is a name: the sender chose the fields
+	all   bool // every value is a name, and none more than Callback: the sender chose the fields
 	done  bool
 	yield func(Name) bool
 }
 
 func (n *namer) add(as As, key string) {
+	if n.all {
+		as = Callback
+	}
 	if !n.done && key != "" {
 		n.done = !n.yield(Name{as, key})
 	}

@@ -28,7 +28,7 @@ var bodies = flag.Int("bodies", 2000, "random bodies of each operation")
 var unsaid = []string{
 	"must be a date such as 2026-01-02",                   // 30 February
 	"must be a date and time such as 2026-01-02 15:04:05", // the same
-	"must be a time such as 2026-01-02T15:04:05Z",         // the same, and zones that do not exist
+	"offset from UTC, such as 2026-01-02T15:04:05Z",       // the same, and zones that do not exist
 	"must be an absolute http or https URL",               // more than how it begins
 	"must be an absolute http, https or mailto URL",       // the same
 	"must be an email address alone",                      // more than its @
@@ -175,7 +175,8 @@ var everyRule = []string{
 	"must not be given beside to",
 	"is required, or to_object instead", "X-A must have at most 8000 characters", "must have at most 100 members",
 	"must be 0, 1, true or false",
-	"digest must be SHA-256= and the base64url of 32 octets", "bucket must be letters, digits, _ or -", "must be a JSON object",
+	"digest must be SHA-256= and the base64url of 32 octets, not their hexadecimal form",
+	"bucket must be letters, digits, _ or -", "must be a JSON object",
 }
 
 func FuzzSchemasAcceptAndRefuseWhatDecodersDo(f *testing.F) {

@@ -103,9 +103,12 @@ func TestARequestThatBreaksARuleIsNotPublished(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "messages.Recipients") {
 		t.Errorf("an address that is not JSON: %v", err)
 	}
-	_, err = w.client.PublishMsg(t.Context(), nats.NewMsg("mail.sent.requested"))
-	if invalid := new(messages.Invalid); !errors.As(err, &invalid) || !strings.Contains(err.Error(), "mail.send.requested") {
-		t.Errorf("a mistyped subject: %v", err)
+	_, mistyped := w.client.PublishMsg(t.Context(), nats.NewMsg("mail.sent.requested"))
+	_, lane := w.client.Lane("bulk mail").Publish(t.Context(), letter("in-a-lane", "x")) // NATS takes no space in a subject
+	for _, err := range []error{mistyped, lane} {
+		if invalid := new(messages.Invalid); !errors.As(err, &invalid) || !strings.Contains(err.Error(), "mail.send.requested") {
+			t.Errorf("a mistyped subject: %v", err)
+		}
 	}
 	s, err := w.js.Stream(t.Context(), "MAIL_REQUESTS")
 	if err != nil || s.CachedInfo().State.Msgs > 0 {

@@ -118,7 +118,8 @@ func (c *Client) PublishMsg(ctx context.Context, m *nats.Msg) (Receipt, error) {
 	s := messages.ParseSubject(m.Subject)
 	op := s.Operation
 	if s.Dead || s.State != messages.Requested || !slices.Contains(messages.Requests, op) {
-		return Receipt{}, &messages.Invalid{Fields: map[string][]string{"subject": {"must be one of " + subjects()}}}
+		return Receipt{}, &messages.Invalid{Fields: map[string][]string{"subject": {"must be one of " + subjects() +
+			", or the first or third with .lane. and a name of a to z, 0 to 9 and -"}}}
 	}
 	meta, err := messages.Check(op, m.Data) // what is wrong with it is in its outcome
 	id := meta.ID(m.Header.Get(nats.MsgIdHdr), err)

@@ -85,8 +85,9 @@ func TestEveryFaultIsReportedNotOnlyTheFirst(t *testing.T) {
 	want := map[string][]string{
 		"amount": {"must be between 5.00 and 30000.00"}, "payer_id": {"must hold digits only"}, "payer_email": {"must be an email address alone"},
 		"typo": {"is not a known field"}, "return_url": {"must be an absolute http or https URL"},
-		"give_up_at": {"must be a time such as 2026-01-02T15:04:05Z"}, "effective_date": {"must be a date such as 2026-01-02"},
-		"order_number": {"is required"}, "payer_id_type": {"is required"}, "payer_name": {"is required"},
+		"give_up_at":     {"must be a time with Z or an offset from UTC, such as 2026-01-02T15:04:05Z"},
+		"effective_date": {"must be a date such as 2026-01-02"},
+		"order_number":   {"is required"}, "payer_id_type": {"is required"}, "payer_name": {"is required"},
 		"payer_telephone_number": {"is required"}, "frequency_mode": {"is required"}, "application_reason": {"is required"},
 	}
 	if diff := cmp.Diff(want, faultsOf(t, err)); diff != "" {

@@ -30,10 +30,10 @@ func TestAGiveUpBeyondTheBoundIsAFaultThatSaysWhatIsAllowed(t *testing.T) {
 		rule        string
 	}{
 		{7 * day, 30 * day, ""},
-		{7*day + 1, 30 * day, "must be at most 168 hours after the request was published: not after 2026-01-09T03:04:05.000Z"},
-		{90 * day, 0, "must be at most 168 hours after the request was published: not after 2026-01-09T03:04:05.000Z"},
+		{7*day + 1, 30 * day, "must be at most 7 days after the request was published: not after 2026-01-09T03:04:05.000Z"},
+		{90 * day, 0, "must be at most 7 days after the request was published: not after 2026-01-09T03:04:05.000Z"},
 		{2 * day, 3 * day, ""},
-		{3 * day, 3 * day, "must be at most 48 hours after the request was published: not after 2026-01-04T03:04:05.000Z"},
+		{3 * day, 3 * day, "must be at most 2 days after the request was published: not after 2026-01-04T03:04:05.000Z"},
 		{time.Hour, time.Hour, "must be at most 0.5 hours after the request was published: not after 2026-01-02T03:34:05.000Z"},
 		{-time.Hour, time.Hour, ""}, // has passed: the request ends as unavailable
 	} {
@@ -53,18 +53,18 @@ func TestAGiveUpBeyondTheBoundIsAFaultThatSaysWhatIsAllowed(t *testing.T) {
 
 func TestARequestIsScheduledAMonthAheadAtMostAndADayLessThanEventsAreKept(t *testing.T) {
 	published := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	const last = " hours after the request was published: not after 2026-"
+	const last = " days after the request was published: not after 2026-"
 	for _, c := range []struct {
 		notBefore, giveUp, kept time.Duration
 		want                    map[string][]string
 	}{
 		{30 * day, 0, 0, nil},
-		{30*day + 1, 0, 0, map[string][]string{"not_before": {"must be at most 720" + last + "02-01T03:04:05.000Z"}}},
+		{30*day + 1, 0, 0, map[string][]string{"not_before": {"must be at most 30" + last + "02-01T03:04:05.000Z"}}},
 		{29 * day, 36 * day, 30 * day, nil}, // give_up_at counts from then
-		{29*day + 1, 0, 30 * day, map[string][]string{"not_before": {"must be at most 696" + last + "01-31T03:04:05.000Z"}}},
+		{29*day + 1, 0, 30 * day, map[string][]string{"not_before": {"must be at most 29" + last + "01-31T03:04:05.000Z"}}},
 		{time.Hour, time.Hour, 0, map[string][]string{"give_up_at": {"must be after not_before"}}},
 		{day, 8*day + 1, 0, map[string][]string{"give_up_at": {
-			"must be at most 168 hours after not_before: not after 2026-01-10T03:04:05.000Z"}}},
+			"must be at most 7 days after not_before: not after 2026-01-10T03:04:05.000Z"}}},
 		{-day, 7 * day, 0, nil}, // begins at once
 		{-day, -2 * day, 0, nil},
 	} {

@@ -134,7 +134,11 @@ func CheckTimes(m Meta, published time.Time, kept time.Duration) error {
 	from, what := published, "the request was published"
 	check := func(field string, at time.Time, longest time.Duration) {
 		if last := from.Add(longest); at.After(last) {
-			faults[field] = []string{fmt.Sprintf("must be at most %g hours after %s: not after %s", longest.Hours(), what, Time{last})}
+			n, unit := longest.Hours(), "hours"
+			if n >= 48 {
+				n, unit = n/24, "days"
+			}
+			faults[field] = []string{fmt.Sprintf("must be at most %g %s after %s: not after %s", n, unit, what, Time{last})}
 		}
 	}
 	check("not_before", m.NotBefore, wire.Bounded(wire.MaxNotBefore, kept))

@@ -118,7 +118,8 @@ func (v value) choice(rule string, words ...string) string {
 func (v value) time(note *time.Time) time.Time {
 	s := v.string()
 	t, err := time.Parse(time.RFC3339, s)
-	if s == "" || !v.must(err == nil && isRFC3339(s) && hasYear(t.UTC()), "must be a time such as 2026-01-02T15:04:05Z") {
+	if s == "" || !v.must(err == nil && isRFC3339(s) && hasYear(t.UTC()),
+		"must be a time with Z or an offset from UTC, such as 2026-01-02T15:04:05Z") {
 		return time.Time{}
 	}
 	*note = t.UTC()

@@ -139,7 +139,7 @@ func (v value) object() *ObjectRef {
 	}
 	if ref.Digest != "" {
 		if ref.Digest = canonicalDigest(ref.Digest); ref.Digest == "" {
-			v.form.fault(v.name+within+"digest", "must be SHA-256= and the base64url of 32 octets")
+			v.form.fault(v.name+within+"digest", "must be SHA-256= and the base64url of 32 octets, not their hexadecimal form")
 		}
 	}
 	return &ref

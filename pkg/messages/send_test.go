@@ -66,7 +66,7 @@ func TestThereIsExactlyOneList(t *testing.T) {
 }
 
 func TestAReferenceNeedsBucketNameAndDigest(t *testing.T) {
-	const digest = "must be SHA-256= and the base64url of 32 octets"
+	const digest = "must be SHA-256= and the base64url of 32 octets, not their hexadecimal form"
 	for raw, want := range map[string]map[string][]string{
 		`{"bucket":"b"}`: {"to_object": {"digest is required", "name is required"}},
 		`{"bucket":null,"name":"","digest":"` + someDigest + `"}`: {"to_object": {"bucket is required",

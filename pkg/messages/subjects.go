@@ -144,9 +144,11 @@ func ParseSubject(subject string) Subject {
 		return Subject{}
 	}
 	if s.State == Requested {
-		if s.Lane = strings.TrimPrefix(id, "lane."); s.Lane == id && id != "" {
+		lane, named := strings.CutPrefix(id, "lane.")
+		if id != "" && !(named && wire.IsLane(lane) && lane != DefaultLane && s.Operation.HasLanes()) {
 			return Subject{}
 		}
+		s.Lane = lane
 		return s
 	}
 	id, batch, _ := strings.Cut(id, ".")

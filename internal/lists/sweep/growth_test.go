@@ -20,7 +20,7 @@ import (
 )
 
 var (
-	growthSeeds = flag.Uint64("growth.seeds", 400, "lists that grow while they are read, drawn at random")
+	growthSeeds = flag.Uint64("growth.seeds", 200, "lists that grow while they are read, drawn at random")
 	growthFrom  = flag.Uint64("growth.from", 0, "the first seed")
 )
 

@@ -423,20 +423,23 @@ func TestOfAMessageToSeveralOnlyOnesOwnIsErased(t *testing.T) {
 	store(t, p, "mail.delivery.delivered.sold", `{"entry":`+row+`}`, "ce-id", "03")
 	store(t, p, "mail.delivery.delivered.unmatched", `{"entry":`+row+`}`, "ce-id", "04")
 	store(t, p, "mandate.enroll.succeeded.forged", `{"order_number":"DD009"}`)
-	store(t, p, "mandate.callback.received.forged", `{"query":"who=shop@example.com"}`)
+	store(t, p, "mandate.callback.received.forged", `{"query":"who=shop@example.com&payer_email=claimed@example.com&order_number=DD777"}`)
 	record := `{"payer_email":"ben@example.com","order_number":"DD010","merchant":{"name":"Shop","email":"merchant@example.com"}}`
 	store(t, p, "mandate.enroll.succeeded.sold", `{"order_number":"DD010"}`)
 	store(t, p, "mandate.application.approved.sold", `{"transaction":`+record+`}`, "ce-id", "05")
 	store(t, p, "mandate.transactions.page.list", `{"records":[`+record+`]}`)
 	store(t, p, "mandate.transactions.listed.list", `{"pages":1}`)
 	r := inspect.Reader{Conn: p.Conn, JS: p.JS}
+	const onlyCallback = "only a callback names it, which anybody may have sent: only the rows of this address are removed; name its id to " +
+		"erase all of it"
 	for word, want := range map[string][]string{
 		"shop@example.com": {
 			"gone rows=0 refused=its history is gone: only the rows of this address are removed; name its id to erase all of it",
 			"sold rows=0 refused=it is of somebody else, and names it as address: only the rows of this address are removed; name its id to " +
 				"erase all of it",
-			"forged rows=0 refused=only a callback names it, which anybody may have sent: only the rows of this address are removed; name " +
-				"its id to erase all of it"},
+			"forged rows=0 refused=" + onlyCallback},
+		"claimed@example.com": {"forged rows=0 refused=" + onlyCallback},
+		"dd 777":              {"forged rows=0 refused=" + onlyCallback},
 		"Payer at Example": {"typo rows=0 refused=it has 500 recipients: only the rows of this address are removed; name its id to erase all " +
 			"of it"},
 		payer: {"gone rows=2 refused=its history is gone: only the rows of this address are removed; name its id to erase all of it",

@@ -65,10 +65,14 @@ func (h *hasher) of(purpose string, parts ...[]byte) int64 {
 
 // name is the hash of a name.
 func (h *hasher) name(n names.Name) int64 {
-	if n.As == names.Order {
-		return h.of("order:", []byte(n.Key))
+	purpose := "address:"
+	switch n.As {
+	case names.Order:
+		purpose = "order:"
+	case names.Callback: // an order number or another text
+		purpose = "callback:"
 	}
-	return h.of("address:", []byte(n.Key))
+	return h.of(purpose, []byte(n.Key))
 }
 
 // recipient is the hash of an address of which only the key is known, which a secret made.
