@@ -39,7 +39,7 @@ func (s *show) Run(ctx context.Context, c console) error {
 	return s.read(ctx, "show", c, func(b broker, now time.Time) (listing, error) {
 		stories, err := b.reader().Stories(ctx, s.ID, now)
 		l := listStories(stories, now)
-		if err == nil && stories[0].State == inspect.NeverSeen && len(stories[0].Mandate) == 0 {
+		if err == nil && stories[0].Unknown() {
 			l.failed = errors.New("never seen: " + s.ID)
 		}
 		return l, err

@@ -36,6 +36,9 @@ func TestFindEraseShowAndTheIndexAgree(t *testing.T) {
 	enroll("upper", `"X\u0031"`, `"payer_name":"TAN & SONS LTD","payer_email":"\u0041NN@Example.com"`)
 	store(t, p, "mandate.deduction.failed.upper", `{"order_number":"X1","transaction":{"order_number":"DED 7"}}`)
 	store(t, p, "mandate.callback.received.slashed", `{"query":"from=caller%40example.com"}`)
+	store(t, p, "dead.mandate.enroll.requested", `{"order_number":"DD0020","payer_email":"late@example.com"}`, bus.HeaderRequestID, "late")
+	store(t, p, "dead.mail.send.requested", `{"to":"late@example.com"}`, bus.HeaderRequestID, "later")
+	store(t, p, "mail.delivery.delivered.outlived", `{"entry":{"to":"gone@example.com"}}`)
 	store(t, p, "mandate.enroll.requested", `{"request_id":"waits","order_number":"DD\u0020001"}`)
 	known := &bus.Secrets{Conn: p.Conn}
 	secret, err := bus.RecipientSecret(t.Context(), p.Conn)
@@ -83,6 +86,8 @@ func TestFindEraseShowAndTheIndexAgree(t *testing.T) {
 		"shop@example.com":   {"other"},
 		"caller@example.com": {"slashed"},
 		"nn@example.com":     nil,
+		"late@example.com":   {"late", "later"}, // a repeat left a dead letter, and the events have expired since
+		"gone@example.com":   {"outlived"},
 		"waits":              {"waits"},
 		"longer":             {"longer"},
 	} {
@@ -94,7 +99,7 @@ func TestFindEraseShowAndTheIndexAgree(t *testing.T) {
 		var byFind, byErase, byIndex []string
 		for _, f := range found.Found {
 			byFind = append(byFind, f.RequestID)
-			if stories, err := r.Stories(t.Context(), f.RequestID, time.Now()); err != nil || stories[0].State == inspect.NeverSeen {
+			if stories, err := r.Stories(t.Context(), f.RequestID, time.Now()); err != nil || stories[0].Unknown() {
 				t.Errorf("%s: show of %s says %+v, %v", word, f.RequestID, stories, err)
 			}
 		}
@@ -104,6 +109,9 @@ func TestFindEraseShowAndTheIndexAgree(t *testing.T) {
 		}
 		for _, e := range traces.Requests {
 			byErase = append(byErase, e.RequestID)
+			if word == "late@example.com" && (e.Refused != "" || e.DeadLetters != 1) {
+				t.Errorf("%s cannot be erased: %+v", e.RequestID, e)
+			}
 		}
 		indexed, err := x.Find(t.Context(), word)
 		if err != nil {

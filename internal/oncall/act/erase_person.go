@@ -97,7 +97,7 @@ func (e Erasure) ofOthers(as string) string {
 	switch {
 	case e.State != "" && as == string(names.Callback):
 		return "only a callback names it, which anybody may have sent"
-	case e.Operation == messages.Send && e.State == "":
+	case e.Operation == messages.Send && e.State == "" && (e.Events+e.Rows > 0 || e.Recipients != 1):
 		return "its history is gone"
 	case e.Recipients > 1:
 		return fmt.Sprintf("it has %d recipients", e.Recipients)

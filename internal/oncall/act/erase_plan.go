@@ -90,7 +90,8 @@ func ErasureOf(ctx context.Context, r inspect.Reader, op messages.Operation, id 
 	if err != nil {
 		return e, err
 	}
-	if !there && e.Events+e.Rows == 0 { // callbacks of a mandate come for years, rows of a message for days
+	// Callbacks of a mandate come for years, rows of a message for days; a repeat leaves a dead letter.
+	if !there && e.Events+e.Rows+e.DeadLetters == 0 {
 		return e, fmt.Errorf("%w: no event of %s %s is kept; one that waits is cancelled first", ErrNothingDone, op, id)
 	}
 	if op == messages.Send {

@@ -24,7 +24,7 @@ func TestWhatBecameOfAMandateIsShownWithoutThePayer(t *testing.T) {
 	for path, shown := range map[string][]string{
 		"/requests/order-1": {"POST, 312B, checksum: valid.", "The mandate is active.", `<span>application</span>`,
 			`"status": "approved"`},
-		"/requests/expired": {"No event of the enrollment itself is kept", `<span>deduction</span>`,
+		"/requests/expired": {"No event of the request itself is kept", `<span>deduction</span>`,
 			"Made at 2026-01-31 10:00:00. The mandate is active."},
 	} {
 		status, page := in.get(path)

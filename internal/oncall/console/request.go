@@ -68,7 +68,7 @@ func (s *Server) requestPage(ctx context.Context, id string, user access.User, r
 		p.Stories = append(p.Stories, viewOf(story, user, reveal))
 	}
 	out := page{Title: "Request " + id, Nav: "/requests", Name: "request", Data: p}
-	if len(stories) == 1 && stories[0].State == inspect.NeverSeen && len(stories[0].Mandate) == 0 {
+	if len(stories) == 1 && stories[0].Unknown() {
 		out.Status = http.StatusNotFound
 	}
 	return out, nil

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"errand/internal/bus"
+	"errand/internal/wire"
 	"errand/pkg/messages"
 )
 
@@ -104,9 +105,16 @@ func (r Reader) DeadLettersOf(ctx context.Context, name string) (letters []DeadL
 	return nil, fmt.Errorf("%s: %w", name, ErrNoDeadLetter)
 }
 
-// lettersOfRequest returns the dead letters of a request's last outcomes, the newest first.
+// lettersOfRequest returns the dead letters of a request's last outcomes, the newest first; of one without events, all.
 func (r Reader) lettersOfRequest(ctx context.Context, name string) (letters []DeadLetter, err error) {
+	gone := true // all its events
 	for _, op := range Operations {
+		if _, there, err := r.last(ctx, op, name); err != nil {
+			return nil, err
+		} else if !there {
+			continue
+		}
+		gone = false
 		s := Story{RequestID: name, Operation: op}
 		for _, state := range leavesOne {
 			m, there, err := bus.Last(ctx, r.Conn, bus.EventsOf(op), op.Subject(state, name))
@@ -123,8 +131,16 @@ func (r Reader) lettersOfRequest(ctx context.Context, name string) (letters []De
 		}
 		letters = append(letters, found...)
 	}
+	if gone && wire.IsID(name) { // a repeat left one later than its events
+		err = bus.Scan{Stream: bus.DeadLetters, Filter: "dead.>"}.Each(ctx, r.Conn, func(m bus.Message) bool {
+			if d := deadLetterOf(m); d.RequestID == name && slices.Contains(Operations, d.Operation) {
+				letters = append(letters, d)
+			}
+			return true
+		})
+	}
 	slices.SortStableFunc(letters, func(a, b DeadLetter) int { return b.Time.Compare(a.Time.Time) })
-	return letters, nil
+	return letters, err
 }
 
 // leavesOne are the outcomes that leave a dead letter.

@@ -45,7 +45,7 @@ func TestAStoryHasWhatBecameOfItsMandateWithoutThePayer(t *testing.T) {
 		}
 	}
 	if s := in.one("expired"); len(s.Mandate) != 1 || s.State != NeverSeen ||
-		!strings.HasPrefix(s.Says, "no event of the enrollment itself is kept") {
+		!strings.HasPrefix(s.Says, "no event of the request itself is kept") {
 		t.Errorf("of one whose events have expired: %+v", s)
 	}
 }

@@ -22,7 +22,7 @@ const maxEvents = 100
 type Story struct {
 	RequestID string             `json:"request_id"`
 	Operation messages.Operation `json:"operation,omitempty"`
-	State     messages.State     `json:"state"` // NeverSeen: nothing is known
+	State     messages.State     `json:"state"` // NeverSeen: no event of it is kept, and no queue has it
 	Says      string             `json:"says"`  // where it is, in a sentence
 	Waits     *Open              `json:"waits,omitempty"`
 	Events    []Event            `json:"events"` // of batches too, by time
@@ -44,8 +44,13 @@ type Story struct {
 // noQueues is what a story says of a request without an outcome when the queues are hidden.
 const noQueues = "this account does not see the queues"
 
-// NeverSeen is the state of an id that nothing is known of.
+// NeverSeen is the state of a request of which no event is kept and that no queue has.
 const NeverSeen messages.State = "never_seen"
+
+// Unknown reports that nothing is known of the request, not even what came of it.
+func (s Story) Unknown() bool {
+	return s.State == NeverSeen && len(s.Mandate)+len(s.Delivered)+len(s.Dead) == 0
+}
 
 // Stories returns what is known of a request id: one story for each operation that knows it, or one that says that
 // none does.
@@ -60,12 +65,25 @@ func (r Reader) Stories(ctx context.Context, id string, now time.Time) ([]Story,
 	}
 	says := "never seen: no queue has it, and no event of it is kept"
 	stories = slices.DeleteFunc(stories, func(s Story) bool {
-		unseen := s.State == NeverSeen && len(s.Mandate) == 0
-		if unseen && s.Says != "" {
+		if s.Unknown() && s.Says != "" {
 			says = "never seen: no event of it is kept; " + s.Says
 		}
-		return unseen
+		return s.Unknown()
 	})
+	if len(stories) == 0 {
+		letters, err := r.lettersOfRequest(ctx, id)
+		if err != nil && !hidden(err) {
+			return nil, err
+		}
+		for _, d := range letters {
+			if i := slices.IndexFunc(stories, func(s Story) bool { return s.Operation == d.Operation }); i >= 0 {
+				stories[i].Dead = append(stories[i].Dead, d)
+				continue
+			}
+			stories = append(stories, Story{RequestID: id, Operation: d.Operation, State: NeverSeen, Events: []Event{}, Dead: []DeadLetter{d},
+				Says: "no event of it is kept; its dead letter is"})
+		}
+	}
 	if len(stories) == 0 {
 		stories = []Story{{RequestID: id, State: NeverSeen, Events: []Event{}, Says: says}}
 	}
@@ -105,20 +123,24 @@ func (r Reader) story(ctx context.Context, op messages.Operation, id string, now
 			return s, err
 		}
 	}
-	if !there {
-		if s.State == NeverSeen && len(s.Mandate) > 0 {
-			s.Says = "no event of the enrollment itself is kept; this came of it"
-		}
-		return s, nil
-	}
-	s.State = messages.StateOf(last.Subject)
-	if s.Says == "" {
-		s.Says = EndedAs(s.State, last.Data) + ", " + Ago(now.Sub(last.Time))
+	if there {
+		s.State = messages.StateOf(last.Subject)
 	}
 	if op == messages.Send {
 		if err := r.deliveries(ctx, &s, id); err != nil && !hidden(err) {
 			return s, err
 		}
+	}
+	if !there {
+		if s.State == NeverSeen && !s.Unknown() {
+			s.Says = "no event of the request itself is kept; this came of it"
+		}
+		return s, nil
+	}
+	if s.Says == "" {
+		s.Says = EndedAs(s.State, last.Data) + ", " + Ago(now.Sub(last.Time))
+	}
+	if op == messages.Send {
 		if err := r.evidence(ctx, &s, last); err != nil {
 			return s, err
 		}

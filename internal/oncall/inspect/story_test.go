@@ -128,8 +128,11 @@ func TestAStoryHasBatchesDeliveriesAndDeadLetters(t *testing.T) {
 		t.Errorf("its dead letter is %+v", s.Dead)
 	}
 	letters, err := in.DeadLettersOf(t.Context(), "n")
-	if !errors.Is(err, ErrNoDeadLetter) { // nothing is known of such a request
+	if err != nil || len(letters) != 1 || letters[0].Sequence != 2 {
 		t.Errorf("of a request without events: %v, %v", letters, err)
+	}
+	if letters, err = in.DeadLettersOf(t.Context(), "nn"); !errors.Is(err, ErrNoDeadLetter) {
+		t.Errorf("of a request that nobody saw: %v, %v", letters, err)
 	}
 	letters, err = in.DeadLettersOf(t.Context(), "seq:2")
 	if err != nil || len(letters) != 1 || letters[0].RequestID != "n" {
