@@ -69,7 +69,7 @@ func (d *demo) Run(ctx context.Context, c console) (err error) {
 	if err != nil {
 		return err
 	}
-	problems := s.check(h.box.Oracle(sandbox.Query{Summary: true}))
+	problems := s.check(h.box.Oracle(sandbox.Query{}))
 	view.printSummary(h, problems)
 	if len(problems) > 0 {
 		return fmt.Errorf("%d results were not as expected", len(problems))
