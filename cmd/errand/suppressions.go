@@ -9,6 +9,7 @@ import (
 
 	"errand/internal/bus"
 	"errand/internal/oncall/act"
+	"errand/internal/oncall/inspect"
 	"errand/internal/programs"
 	"errand/internal/wire/mailbox"
 	"errand/pkg/messages"
@@ -29,8 +30,8 @@ type suppressed struct {
 
 func (*suppressed) Help() string {
 	return `Lists from which addresses mail bounced for good, and whom people added or removed, newest first. Of an address the
-newest line counts, if mail-consumer has SUPPRESS_BOUNCED and it is no older. Addresses themselves are not stored: KEY
-is the first 8 bytes of an HMAC, and REQUEST the mail that bounced.
+newest line counts, if it is no older than SUPPRESS_BOUNCED of mail-consumer, which the last line says. Addresses
+themselves are not stored: KEY is the first 8 bytes of an HMAC, and REQUEST the mail that bounced.
 
 If mail-consumer has a RECIPIENT_KEY, pass the same here to ask for an address.
 
@@ -71,7 +72,10 @@ func (s *suppressed) Run(ctx context.Context, c console) error {
 				return listing{}, err
 			}
 		}
-		return listSuppressions(all, now), nil
+		programs, err := bus.AskStatus(ctx, b.nc)
+		l := listSuppressions(all, now)
+		l.text = func(c console) { fmt.Fprintln(c.out, inspect.Suppressing(programs)) }
+		return l, err
 	})
 }
 
@@ -135,9 +139,11 @@ func (s *oneAddress) act(ctx context.Context, c console, removed bool, says stri
 	}
 	return s.do(ctx, "suppressions", c, func(person act.Person) error {
 		err := person.Suppress(ctx, (&bus.Secrets{Conn: person.Conn, Given: given}).KeysOf(ctx, s.Address), removed, s.Why)
-		if err == nil {
-			fmt.Fprintf(c.out, "%s %s\n", s.Address, says)
+		if err != nil {
+			return err
 		}
+		programs, err := bus.AskStatus(ctx, person.Conn)
+		fmt.Fprintf(c.out, "%s %s\n%s\n", s.Address, says, inspect.Suppressing(programs))
 		return err
 	})
 }

@@ -46,6 +46,8 @@ type ProgramStatus struct {
 	// ReadThrough is up to when a poller has published its list, or its leader as it last heard; nil before the first complete
 	// reading.
 	ReadThrough *messages.Time `json:"read_through,omitempty"`
+	// SuppressFor is for how many seconds mail-consumer leaves out an address that mail bounced from; 0 means that it does not.
+	SuppressFor int64 `json:"suppress_bounced_seconds,omitempty"`
 }
 
 // Hold is an operation that a program does not call at the moment.

@@ -216,7 +216,8 @@ func (r *runtime) status() bus.ProgramStatus {
 	host, _ := os.Hostname() // "" says as little as a wrong one
 	s := bus.ProgramStatus{Program: r.name, Host: host, Version: Version(), Started: messages.Time{Time: r.started},
 		Faults: append([]string{}, r.ready.others()...), Holds: []bus.Hold{}, Notes: r.ready.noted(),
-		Duplicates: r.metrics.transactions.twice(), Standby: r.ready.standby.Load(), Upstream: r.ready.ofUpstream()}
+		Duplicates: r.metrics.transactions.twice(), Standby: r.ready.standby.Load(), Upstream: r.ready.ofUpstream(),
+		SuppressFor: r.suppressFor.Load()}
 	if !r.onDemand { // the next call shows whether it is stored now
 		s.NotStored = r.publisher.Faults()
 	}

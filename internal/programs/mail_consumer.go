@@ -108,6 +108,7 @@ func (r *runtime) suppressed(ctx context.Context, within time.Duration) (*bus.Su
 			return nil, fmt.Errorf("%w: %w", ctx.Err(), err)
 		}
 	}
+	r.suppressFor.Store(int64(within.Seconds()))
 	r.ready.note(s.Note)
 	return s, nil
 }

@@ -22,17 +22,18 @@ import (
 
 // runtime is what every program needs: a log, an admin server, a connection. close releases them in reverse order.
 type runtime struct {
-	name      string
-	started   time.Time
-	log       zerolog.Logger
-	metrics   *metrics
-	ready     readiness
-	nc        *nats.Conn
-	js        jetstream.JetStream
-	publisher *bus.Publisher
-	tracer    *telemetry.Tracer // nil without traces
-	cleanups  []func()
-	idle      time.Duration // Base.IdleEvery
+	name        string
+	started     time.Time
+	log         zerolog.Logger
+	metrics     *metrics
+	ready       readiness
+	nc          *nats.Conn
+	js          jetstream.JetStream
+	publisher   *bus.Publisher
+	tracer      *telemetry.Tracer // nil without traces
+	cleanups    []func()
+	idle        time.Duration // Base.IdleEvery
+	suppressFor atomic.Int64  // seconds that a bounce counts for, once they are known; 0: none does
 	natsCheck
 }
 

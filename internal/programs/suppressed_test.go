@@ -67,11 +67,17 @@ func TestAProgramIsNotReadyUntilItKnowsWhomMailBouncesFrom(t *testing.T) {
 		t.Fatal("it goes on without")
 	default:
 	}
+	if n := r.suppressFor.Load(); n != 0 {
+		t.Errorf("it says that it leaves addresses out for %d s", n)
+	}
 	if err := n.Reconfigure(fmt.Sprintf(config, `"x"`)); err != nil {
 		t.Fatal(err)
 	}
 	s := <-known
 	if _, _, found := keyed(s, []*mailbox.Secret{now, old})("Ann@example.com"); !found {
 		t.Error("what it has read does not count")
+	}
+	if n := r.suppressFor.Load(); n != 3600 {
+		t.Errorf("it says that it leaves addresses out for %d s", n)
 	}
 }

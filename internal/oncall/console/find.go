@@ -34,8 +34,9 @@ type findPage struct {
 
 // suppressible is an address, and the last word on whether it is written to.
 type suppressible struct {
-	Token string // of the address
-	Last  *bus.Suppression
+	Token   string // of the address
+	Last    *bus.Suppression
+	InForce string
 }
 
 func (s *Server) findForm(*http.Request, access.User) (page, error) {
@@ -73,7 +74,7 @@ func (s *Server) found(r *http.Request, user access.User) (page, error) {
 	}
 	if keys := s.keysOf(r, word); len(keys) > 0 && user.May(access.Act) {
 		if last, err := bus.SuppressionOf(r.Context(), s.reader.Conn, keys...); err == nil {
-			p.Suppress = &suppressible{r.PathValue("token"), last}
+			p.Suppress = &suppressible{r.PathValue("token"), last, inspect.Suppressing(s.watch.get().Status.Programs)}
 		}
 	}
 	return page{Title: "Find", Nav: "/find", Name: "find", Data: p}, nil

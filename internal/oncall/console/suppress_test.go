@@ -21,6 +21,7 @@ func TestAnAddressIsSuppressedWhereItIsFound(t *testing.T) {
 		}
 	}
 	wants("Not suppressed")
+	wants("Whether messages leave out suppressed addresses is not known")
 	form := regexp.MustCompile(`action="(/find/[^"]+/suppress)"`).FindStringSubmatch(page)
 	if form == nil {
 		t.Fatal("there is no form")

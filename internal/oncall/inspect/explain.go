@@ -75,6 +75,24 @@ func (r Reader) Stopped(ctx context.Context, of bus.Queue, now time.Time) (strin
 	return stopped(q, programs), err
 }
 
+// Suppressing says whether messages leave out addresses that mail bounced from, as mail-consumer reports.
+func Suppressing(programs []bus.ProgramStatus) string {
+	var said []string
+	for _, p := range programs {
+		text := "is off: messages go to suppressed addresses, too"
+		if p.SuppressFor > 0 {
+			text = "is " + Span(time.Duration(p.SuppressFor)*time.Second) + ": messages leave an address out for so long"
+		}
+		if p.Program == bus.ProgramOf(messages.Send) && !slices.Contains(said, text) {
+			said = append(said, text)
+		}
+	}
+	if len(said) == 0 {
+		return "Whether messages leave out suppressed addresses is not known: no mail-consumer answers."
+	}
+	return "SUPPRESS_BOUNCED of mail-consumer " + strings.Join(said, "; of another replica it ") + "."
+}
+
 func reopenedBy(f history.Facts) string {
 	switch {
 	case f.By == messages.ByCorrection:
