@@ -56,7 +56,7 @@ var doors = map[string]string{
 	"internal/lists/sweep":       "retry failpoint pkg/clients zerolog", // any paged list, not only the sending log
 	"internal/lists/sink":        "lists bus history retry failpoint pkg/messages nats.go",
 	"internal/mandates":          "history retry pkg/clients pkg/messages zerolog",
-	"internal/names":             "pkg/messages",
+	"internal/names":             "pkg/messages x/text",
 	"internal/callback":          "bus loopback retry pkg/clients pkg/messages x/net x/time",
 
 	// The index decides nothing, so it sees neither what calls nor what acts. It alone has SQLite: a minute to compile.
@@ -89,7 +89,7 @@ var libraries = map[string]string{
 	"nats.go": "github.com/nats-io/nats.go", "nats-server": "github.com/nats-io/nats-server", "nuid": "github.com/nats-io/nuid",
 	"otel":       "go.opentelemetry.io google.golang.org/protobuf",
 	"prometheus": "github.com/prometheus/client_golang", "sqlite": "modernc.org/sqlite", "x/net": "golang.org/x/net",
-	"x/sync": "golang.org/x/sync", "x/term": "golang.org/x/term", "x/time": "golang.org/x/time",
+	"x/sync": "golang.org/x/sync", "x/text": "golang.org/x/text", "x/term": "golang.org/x/term", "x/time": "golang.org/x/time",
 	"yaml": "go.yaml.in/yaml", "zerolog": "github.com/rs/zerolog",
 }
 

@@ -8,6 +8,8 @@ import (
 	"net/url"
 	"strings"
 
+	"golang.org/x/text/unicode/norm"
+
 	"errand/internal/wire"
 	"errand/internal/wire/mailbox"
 	"errand/pkg/messages"
@@ -33,11 +35,17 @@ const (
 
 // Word is what somebody looks for. It is compared with whole values after JSON is decoded, never with a part of
 // one: an order number without case and spaces; an address without case, display name and quotes, its domain in
-// ASCII; anything else without case, runs of spaces being one.
+// ASCII; anything else without case, runs of spaces being one. A letter and its accents are one character.
 type Word struct{ order, text string }
 
 // NewWord returns the word for a text as a person writes it.
-func NewWord(text string) Word { return Word{wire.OrderKey(text), textKey(text)} }
+func NewWord(text string) Word {
+	text = Compose(text)
+	return Word{wire.OrderKey(text), textKey(text)}
+}
+
+// Compose writes a letter and its accents as one character, where there is one: keyboards write ë, some systems e and a diaeresis.
+func Compose(text string) string { return norm.NFC.String(text) }
 
 // Is reports whether the word and the name are the same.
 func (w Word) Is(n Name) bool {
@@ -72,7 +80,7 @@ func textKey(text string) string {
 			return key
 		}
 	}
-	return strings.ToLower(strings.Join(strings.Fields(text), " "))
+	return wire.Fold(strings.Join(strings.Fields(text), " "))
 }
 
 // Each calls yield with every name in a message until it returns false: in a request, a dead letter, an event,
@@ -117,7 +125,7 @@ func (n *namer) value(i int, field string) int {
 	end := wire.SkipValue(n.text, i)
 	switch raw := n.text[i:end]; raw[0] {
 	case '"':
-		n.named(field, raw, unquote(raw))
+		n.named(field, raw, Compose(unquote(raw)))
 	case 't', 'f', 'n':
 	default:
 		n.named(field, raw, string(wire.AppendNumber(nil, raw)))
@@ -158,7 +166,7 @@ func (n *namer) named(field string, raw []byte, text string) {
 		n.add(Payer, textKey(text))
 	case field == "to" && raw[0] == '"':
 		for one := range addresses(raw) {
-			n.add(Recipient, textKey(one))
+			n.add(Recipient, textKey(Compose(one)))
 		}
 	case field == "address":
 		n.add(Recipient, textKey(text))
@@ -182,7 +190,7 @@ func (n *namer) list(as As, raw []byte, text string) {
 	}
 	var keys []string
 	for one := range addresses(raw) {
-		key, ok := mailbox.Fold(one)
+		key, ok := mailbox.Fold(Compose(one))
 		if !ok {
 			return
 		}
@@ -223,7 +231,7 @@ func (n *namer) foreign(field, text string) {
 		return
 	}
 	quoted, _ := wire.Marshal(text) // a string always encodes
-	n.named(field, quoted, text)
+	n.named(field, quoted, Compose(text))
 }
 
 // unquote is the text of a JSON string.

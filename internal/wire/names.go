@@ -55,8 +55,16 @@ func IsAlnum(c byte) bool {
 // IsDigit reports whether c is a digit of ASCII.
 func IsDigit(c byte) bool { return '0' <= c && c <= '9' }
 
+// Fold is a text without case: in Greek, two small letters have the same capital. Each character stays one.
+func Fold(text string) string {
+	if IsPlain(text) {
+		return strings.ToLower(text)
+	}
+	return strings.ToLower(strings.ToUpper(text))
+}
+
 // OrderKey is the same for every spelling of an order number: a service that stores one may change case and spaces.
-func OrderKey(order string) string { return strings.ToLower(strings.Join(strings.Fields(order), "")) }
+func OrderKey(order string) string { return Fold(strings.Join(strings.Fields(order), "")) }
 
 // SameOrder reports whether two order numbers are the same. An empty one is the same as no other.
 func SameOrder(a, b string) bool {

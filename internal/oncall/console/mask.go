@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"errand/internal/names"
+	"errand/internal/wire"
 	"errand/pkg/messages"
 )
 
@@ -72,12 +73,12 @@ func personalIn(op messages.Operation, bodies ...[]byte) (p personal) {
 // maxNames bounds the names that a text is searched for: a message may have 100,000 recipients.
 const maxNames = 200
 
-// hide is hideIn, and hides the names. fold changes runes one by one, so what is found in the folded text is in the text as well.
+// hide is hideIn, and hides the names. Fold changes runes one by one, so what is found in the folded text is in the text as well.
 func (p personal) hide(text string) string {
-	folded := fold(text)
+	text = names.Compose(text)
+	folded := wire.Fold(text)
 	gone := make([]bool, len(folded)) // by octets of folded
 	for _, name := range p {
-		name = fold(name)
 		for from := 0; ; {
 			i := strings.Index(folded[from:], name)
 			if i < 0 {
@@ -113,8 +114,6 @@ func inWord(r rune) bool { return unicode.IsLetter(r) || unicode.IsNumber(r) }
 func hideNamed(op messages.Operation, text string, message []byte) string {
 	return personalIn(op, message).hide(text)
 }
-
-func fold(text string) string { return strings.ToLower(strings.ToUpper(text)) }
 
 // hideIn hides addresses and long numbers in a text, but not a moment.
 func hideIn(text string) string {

@@ -49,6 +49,7 @@ func TestWhatTheRequestSaysOfItsPayerIsHiddenInEveryText(t *testing.T) {
 	names := personalIn(messages.Enroll, request)
 	for in, want := range map[string]string{
 		"payer_name: Zoë van Dam is not the holder of account 1234": "payer_name: ••• is not the holder of account 1234",
+		"Zoe\u0308 van Dam is not the holder":                       "••• is not the holder",
 		"DAM, ZOË (S1234) of First Bank has DD001":                  "•••, ••• (•••) of First Bank has DD001",
 		"Damage, and a S12345":                                      "Damage, and a S12345",
 	} {

@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"errand/internal/wire"
 )
 
 // Key represents an address where the address itself must not be stored: 8 bytes that a
@@ -22,7 +24,7 @@ type Key uint64
 // fold is a bare address with the local part in lower case.
 func fold(address string) string {
 	at := max(0, strings.LastIndexByte(address, '@'))
-	if lower := strings.ToLower(address[:at]); lower != address[:at] {
+	if lower := wire.Fold(address[:at]); lower != address[:at] {
 		return lower + address[at:]
 	}
 	return address

@@ -22,6 +22,7 @@ func TestSpellingsOfAnAddressHaveOneKey(t *testing.T) {
 			`"Ann"@example.com.`, "Ann <ann@example.com.>", "<ann@example.com.> "},
 		{`"ann lee"@example.com`, `"Ann Lee"@example.com`, `<"ANN LEE"@example.com.>`},
 		{"änn@example.com", "ÄNN@example.com", "\"Änn\"@EXAMPLE.com."},
+		{"νίκος@example.com", "ΝΊΚΟΣ@example.com"},
 		{"shop@example.com", "Shop, Inc. <Shop@example.com>", "The Shop) <shop@example.com.>"}, // no mailboxes of RFC 5322, and in use
 		{"a@[ipv6:fe80::1]", "A@[IPv6:FE80::1]"},
 		{"no address"}, {"no address."},
