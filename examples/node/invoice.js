@@ -7,7 +7,7 @@ import { createHash } from "node:crypto";
 import { jetstream } from "@nats-io/jetstream";
 import { connect } from "@nats-io/transport-node";
 
-// `npm run types` makes the types of docs/schemas, `npm run check` looks for mistyped fields by them.
+// `npm run types` makes the types of docs/schemas, or SCHEMAS; `npm run check` looks for mistyped fields by them.
 /** @typedef {import("./types/mail.send.requested.js").MailSendRequested & { request_id: string }} Request */
 /** @typedef {import("./types/mail.send.failed.js").MailSendFailed & { outcome?: string }} Outcome accepted, partial and uncertain have the same fields */
 
