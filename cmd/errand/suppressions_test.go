@@ -55,7 +55,8 @@ func TestAddressesAreSuppressedAndWrittenToAgain(t *testing.T) {
 	inForce = strings.Replace(inForce, ".\n", "; of another replica it is off: messages go to suppressed addresses, too.\n", 1)
 	says(errand(t, "", of("olga", "add", "ann@example.com", "--why", "the first has expired")...))
 	shows("added by olga: the first has expired", "bounced: 550 5.1.1")
-	if out := says(errand(t, "", of("ann", "list", "--limit", "1")...)); strings.Count(out, "\n") != 2 || !strings.Contains(out, "has expired") {
+	out := says(errand(t, "", of("ann", "list", "--limit", "1")...))
+	if strings.Count(out, "\n") != 2 || !strings.Contains(out, "has expired") {
 		t.Errorf("the last one is\n%s", out)
 	}
 	if out := errand(t, "", as(n, "ann", "audit", "--verb", "unsuppress")...); !strings.Contains(out, key) || strings.Contains(out, "ann@") {
