@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -37,6 +38,9 @@ type Schedule struct {
 
 // HeaderScheduled marks the message of a request that was scheduled: the sequence of HeaderRequestID's deferred event.
 const HeaderScheduled = "Errand-Scheduled"
+
+// headerSchedule is when a server sends the message, as @at TIME.
+const headerSchedule = "Nats-Schedule"
 
 // headerLane keeps the lane of a scheduled request.
 const headerLane = "Errand-Lane"
@@ -88,7 +92,7 @@ func (p *Publisher) Schedule(ctx context.Context, r *Request, s Schedule) error 
 func (s Schedule) Message(r *Request) *nats.Msg {
 	of := s.ID + "." + s.Fingerprint[:min(contents, len(s.Fingerprint))]
 	m := &nats.Msg{Subject: "scheduled." + string(s.Operation) + ".at." + of, Data: r.Data, Header: OwnHeaders(r.Header)}
-	m.Header["Nats-Schedule"] = []string{"@at " + s.At.UTC().Format(time.RFC3339Nano)}
+	m.Header[headerSchedule] = []string{"@at " + s.At.UTC().Format(time.RFC3339Nano)}
 	m.Header["Nats-Schedule-Target"] = []string{"scheduled." + string(s.Operation) + ".due." + of}
 	m.Header[HeaderRequestID] = []string{s.ID}
 	m.Header[HeaderScheduled] = []string{strconv.FormatUint(s.Sequence, 10)}
@@ -133,6 +137,9 @@ type Schedules struct {
 
 // Run moves requests until ctx ends. One that is moved twice runs once, as any repeat.
 func (s Schedules) Run(ctx, _ context.Context) error {
+	var looking sync.WaitGroup
+	looking.Go(func() { s.remind(ctx) })
+	defer looking.Wait()
 	defer s.Queue.Close()
 	said := ""
 	for ctx.Err() == nil {
@@ -157,6 +164,36 @@ func (s Schedules) Run(ctx, _ context.Context) error {
 		retry.Pause(ctx, retry.MissingConsumer)
 	}
 	return nil
+}
+
+// remind stores schedules again that are overdue. A server whose storage was full at their time does not try again before it restarts.
+// It reads one page of what is scheduled at a time, whatever there is, and the next one at once only where some were overdue.
+func (s Schedules) remind(ctx context.Context) {
+	of := s.Queue.queue.CachedInfo()
+	scan := Scan{Stream: of.Stream, Filter: strings.Replace(of.Config.FilterSubject, ".due.", ".at.", 1), Page: eachPage}
+	for pause := max(retry.Overdue, s.Queue.Idle); retry.Pause(ctx, pause); {
+		page, err := scan.Next(ctx, s.Publisher.nc)
+		again := 0
+		for _, m := range page {
+			at, _ := time.Parse(time.RFC3339, strings.TrimPrefix(m.Header.Get(headerSchedule), "@at "))
+			if time.Since(at) < retry.Overdue || time.Since(m.Time) < retry.Overdue { // what was stored again just now is not late
+				continue
+			}
+			expect(m.Header, m.Sequence) // by another replica, or it was cancelled
+			if _, err = s.Publisher.Publish(ctx, &nats.Msg{Subject: m.Subject, Header: m.Header, Data: m.Data}); err == nil {
+				again++
+			} else if !isConflict(err) {
+				break
+			}
+		}
+		if pause = max(retry.Overdue, s.Queue.Idle); again > 0 {
+			s.Logger.Warn().Str("stream", of.Stream).Int("requests", again).Msg("scheduled requests were overdue: they are scheduled again")
+			pause = 0
+		}
+		if err != nil || len(page) == 0 || page[len(page)-1].Pending == 0 {
+			scan.From, pause = 0, max(retry.Overdue, s.Queue.Idle)
+		}
+	}
 }
 
 func (s Schedules) move(ctx context.Context, r *Request) error {
