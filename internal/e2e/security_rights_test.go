@@ -72,6 +72,7 @@ var acts = []act{
 	{what: "acknowledge a message", publish: "$JS.ACK.MAIL_REQUESTS.mail-send.1.1.1.1.1", may: []string{"mail-consumer"}},
 	{what: "read a request where it waits", publish: "$JS.API.STREAM.MSG.GET.MANDATE_REQUESTS"},
 	{what: "read waiting requests", publish: "$JS.API.DIRECT.GET.MANDATE_REQUESTS"},
+	{what: "read scheduled requests", publish: "$JS.API.DIRECT.GET.MAIL_SCHEDULED", may: []string{"mail-consumer"}},
 	{what: "answer how the mail consumer is", listen: "errand.status.mail-consumer", may: []string{"mail-consumer"}},
 	{what: "answer how the receiver of callbacks is", listen: "errand.status.callback-receiver", may: []string{"callback-receiver"}},
 	{what: "answer how all programs are", listen: "errand.status.*"},

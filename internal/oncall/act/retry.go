@@ -78,7 +78,7 @@ func (r Requests) retriable(ctx context.Context, op messages.Operation, id strin
 	if _, long := errors.AsType[*inspect.SkippedError](err); err != nil && !long {
 		return found, err
 	}
-	if scheduled { // a server whose storage was full at its time does not try again until it is restarted
+	if scheduled { // as where the servers had no room at its time, until a program finds it
 		if err := r.Reader.Scheduled(ctx, op, id, 0, func(m bus.Message) bool {
 			due := bus.Due(m.Subject, m.Header, m.Data)
 			waiting = append(waiting, bus.Message{Subject: due.Subject, Header: due.Header, Data: due.Data})

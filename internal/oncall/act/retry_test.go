@@ -138,7 +138,7 @@ func TestARequestWhoseTimeHasComeIsRetriedWhateverNamesIt(t *testing.T) {
 	}
 }
 
-// Where the servers' storage was full when its time came, the message of a scheduled request stays with them.
+// Where the servers' storage was full when its time came, a scheduled request stays with them until a program finds it.
 func TestARequestThatWasNotPutIntoItsQueueAtItsTimeIsRetried(t *testing.T) {
 	d := newDeadLetters(t)
 	scheduled := d.put("mail.send.deferred.later", fmt.Sprintf(`{"reason":"scheduled","not_before":"2026-01-01T00:00:00Z","fingerprint":%q}`,
