@@ -23,7 +23,7 @@ type LogPoller struct {
 	Limit    int           `env:"POLL_LIMIT" default:"100" help:"Rows to request per page." group:"program"`
 	Overlap  time.Duration `env:"POLL_OVERLAP" default:"15m" help:"How far back from the newest row the log is read again once a minute, for rows that were late or have changed. All else is read again slowly, a page a second." group:"program"`
 
-	Since       string        `env:"POLL_SINCE" help:"How far back the first start publishes the log: a time (2026-01-31T00:00:00Z) or a duration (72h). Default: the whole log." group:"program"`
+	Since       string        `env:"POLL_SINCE" help:"How far back the first start publishes the log: a time (2026-01-31T00:00:00Z) or a period (72h, 30d). Default: the whole log." group:"program"`
 	Recipients  int           `env:"POLL_RECIPIENTS" default:"10000000" help:"Maximum number of recipients of the last six days to keep for matching rows to requests. A mail to one takes 180 bytes, a recipient of a list 40. Beyond it the oldest are forgotten; 0 for no limit." group:"program"`
 	LostKeys    []string      `name:"recipient-key-lost" env:"RECIPIENT_KEY_LOST" help:"Ids, as the log has them, of secrets that are lost, separated by commas: mail with their keys matches no row." group:"program"`
 	ReportAfter time.Duration `env:"REPORT_AFTER" default:"72h" help:"How long after the outcome of a request its summary is final, whatever is still queued." group:"program"`
@@ -103,7 +103,7 @@ func (p *LogPoller) since(now time.Time) (time.Time, error) {
 	if at, err := time.Parse(time.RFC3339, p.Since); err == nil {
 		return at, invalidIf(at.After(now), "POLL_SINCE", "is in the future")
 	}
-	back, err := time.ParseDuration(p.Since)
+	back, err := parsePeriod(p.Since)
 	return now.Add(-back), invalidIf(err != nil || back <= 0, "POLL_SINCE",
-		"must be a time such as 2026-01-31T00:00:00Z, or a duration such as 72h")
+		"must be a time such as 2026-01-31T00:00:00Z, or a period such as 72h or 30d")
 }

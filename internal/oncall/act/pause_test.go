@@ -59,6 +59,14 @@ func TestAPausedQueueGivesNothingOutUntilItIsResumed(t *testing.T) {
 	if err != nil || of.GivenUp == nil || !of.GivenUp.Equal(later.Add(24*time.Hour)) {
 		t.Errorf("with a request that does not begin before %v: it is given up at %v, %v", later, of.GivenUp, err)
 	}
+	// The programs have GIVE_UP_AFTER.
+	if err := bus.AnswerStatus(p.Conn, "mandate-consumer", func() bus.ProgramStatus { return bus.ProgramStatus{GiveUpAfter: 7200} }); err != nil {
+		t.Fatal(err)
+	}
+	of, err = inspect.Reader{Conn: p.Conn, JS: p.JS}.Queue(t.Context(), bus.EnrollQueue, time.Now())
+	if err != nil || of.GivenUp == nil || !of.GivenUp.Equal(later.Add(2*time.Hour)) {
+		t.Errorf("of programs that try two hours it is given up at %v, %v, want two hours after %v", of.GivenUp, err, later)
+	}
 	for _, body := range []string{`{"request_id":"older"}`, body} {
 		if _, err := p.JS.Publish(t.Context(), bus.EnrollQueue.Filter, []byte(body)); err != nil {
 			t.Fatal(err)

@@ -115,7 +115,7 @@ func repair(restored time.Time) string {
 	return "errand provision --missing --repair"
 }
 
-// giveUpAfter is how long a request is tried that names no end, as the programs have it by default.
+// giveUpAfter is how long a request is tried that names no end, as the programs have it by default: it counts where none answers.
 const giveUpAfter = 24 * time.Hour
 
 // lookedAt is of how many of a queue's oldest requests it is looked when they are given up: a younger one may name an earlier time.
@@ -123,11 +123,19 @@ const lookedAt = 500
 
 // givenUp is when the first of the oldest requests of a queue is given up; nil when there is none.
 func (r Reader) givenUp(ctx context.Context, of bus.Queue) (first *messages.Time, err error) {
+	programs, err := bus.AskStatus(ctx, r.Conn)
+	if err != nil {
+		return nil, err
+	}
+	after := giveUpAfter
+	if told := bus.GiveUpOf(programs, of.Operation()); told > 0 {
+		after = told
+	}
 	oldest, err := (&bus.Scan{Stream: of.Stream, Filter: of.Filter, Page: lookedAt}).Next(ctx, r.Conn)
 	for _, m := range oldest {
 		meta, _ := messages.Check(of.Operation(), m.Data) // an invalid one may name it, too
 		if meta.GiveUpAt.Before(m.Time) {                 // it is run again, or names none
-			meta.GiveUpAt = slices.MaxFunc([]time.Time{m.Time, meta.NotBefore}, time.Time.Compare).Add(giveUpAfter)
+			meta.GiveUpAt = slices.MaxFunc([]time.Time{m.Time, meta.NotBefore}, time.Time.Compare).Add(after)
 		}
 		if first == nil || meta.GiveUpAt.Before(first.Time) {
 			first = optional(meta.GiveUpAt)
