@@ -97,6 +97,9 @@ func (o *outcome) suppressed() (n int) {
 
 // before is the results with their first recipients as if those that are left out were not in the list.
 func (o *outcome) before() []result {
+	if len(o.left) == 0 {
+		return o.results
+	}
 	numbers, less := slices.Sorted(maps.Keys(o.left)), 0
 	for i, r := range o.results {
 		for len(numbers) > 0 && numbers[0] < r.number {

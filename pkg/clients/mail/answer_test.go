@@ -34,9 +34,21 @@ func seed(f *testing.F, pattern string) {
 
 func FuzzSent(f *testing.F) {
 	seed(f, "send.[rbhu]*[a-z0-9].json")
+	for _, body := range []string{` {"error":false,"status_code":200,"message":"OK","data":{"total_recipient":2}}`,
+		`{"error":true,"error":false,"status_code":204,"data":{"total_recipient":1},"data":{"more":[]}}`,
+		`{"error":false,"status_code":200,"data":{"total_recipient":2,"total_recipient":null}}`,
+		`{"error":false,"status_code":200,"data":{"total_recipient":2},"data":null}`,
+		`{"error":false,"Error":true,"status_code":200,"data":{"total_recipient":2,"Total_Recipient":3}}`,
+		`{"error":false,"error":null,"status_code":200,"status_code":"422","data":{"total_recipient":2}}`,
+		`{"error":false,"status_code":200,"status_code":{},"data":{"total_recipient":2}}`} {
+		f.Add([]byte(body))
+	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		accepted := 0
+		accepted, want := 0, 0
 		r := readSent(200, body, &accepted)
+		if diff := cmp.Diff(openSent(200, body, &want), r); diff != "" || r.Complete && accepted != want {
+			t.Errorf("%q is read as %d, want %d: %s", body, accepted, want, diff)
+		}
 		if r.Complete && (accepted < 0 || r.Envelope.Error || !json.Valid(body)) {
 			t.Errorf("%q is taken for a success with %d accepted", body, accepted)
 		}
