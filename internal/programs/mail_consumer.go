@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	goruntime "runtime"
 	"time"
 
 	"errand/internal/bus"
@@ -42,6 +43,7 @@ func (p *MailConsumer) Run(ctx context.Context) error {
 			"must be at most 400d: bounces are kept so long")); err != nil {
 		return err
 	}
+	defer goruntime.KeepAlive(padding())
 
 	streams, keys := []string{bus.MailRequests, bus.MailEvents, bus.DeadLetters, bus.MailScheduled}, 1
 	if p.SuppressBounced.Duration > 0 { // whichever key of theirs a bounce has

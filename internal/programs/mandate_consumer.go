@@ -3,8 +3,7 @@ package programs
 import (
 	"context"
 	"errors"
-	"os"
-	"runtime/debug"
+	goruntime "runtime"
 	"time"
 
 	"errand/internal/bus"
@@ -46,10 +45,7 @@ func (p *MandateConsumer) Run(ctx context.Context) error {
 		invalidIf(p.ListSettle <= 0, "LIST_SETTLE", "must be positive (for example 60s)")); err != nil {
 		return err
 	}
-	if os.Getenv("GOGC") == "" {
-		// Requests are small: half as many garbage collections cost only 3 MB of memory.
-		debug.SetGCPercent(200)
-	}
+	defer goruntime.KeepAlive(padding())
 
 	r, found, err := p.start(ctx, "mandate-consumer", p.enrollURL(),
 		append(bus.EnrollQueue.WithLanes(p.Lanes.Names()...), bus.TransactionsQueue, bus.EnrollSchedules),
