@@ -75,12 +75,19 @@ func letter(r *Request, why DeadLetter) *nats.Msg {
 
 // DeadLetterID is the Nats-Msg-Id of the dead letter of a request that ended with the event of a sequence.
 func DeadLetterID(op messages.Operation, request string, final uint64) string {
-	return DeadLetterPrefix(op, request) + strconv.FormatUint(final, 10)
+	return deadLetterPrefix(op, request) + strconv.FormatUint(final, 10)
 }
 
-// DeadLetterPrefix is DeadLetterID without the sequence.
-func DeadLetterPrefix(op messages.Operation, request string) string {
+func deadLetterPrefix(op messages.Operation, request string) string {
 	return "dead." + string(op) + "." + request + "."
+}
+
+// EndingOf is the sequence of the event that a request's dead letter is about, 0 if it does not say it. A repeat of the request leaves
+// another one about the same event.
+func EndingOf(op messages.Operation, request string, letter map[string][]string) uint64 {
+	text, _ := strings.CutPrefix(nats.Header(letter).Get(nats.MsgIdHdr), deadLetterPrefix(op, request))
+	final, _ := strconv.ParseUint(text, 10, 64)
+	return final
 }
 
 // DeadOf matches the dead letters of an operation, of all lanes.

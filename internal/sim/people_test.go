@@ -173,7 +173,7 @@ func (d desk) Release(ctx context.Context, op messages.Operation, id string) err
 	return d.after(ctx, "release", overNATS)
 }
 
-func (d desk) Discards(context.Context, time.Time) ([]act.Entry, error) { return nil, nil } // nobody discards
+func (d desk) Discards(context.Context) ([]act.Entry, error) { return nil, nil } // nobody discards
 
 func (d desk) Stream(_ context.Context, op messages.Operation) (jetstream.StreamConfig, error) {
 	return jetstream.StreamConfig{Subjects: []string{op.Requested(), op.RequestedIn("bulk")}}, nil

@@ -60,6 +60,8 @@ type Act struct {
 	Plan      string             `json:"plan,omitempty"` // what the target is in, and what is to be done with it
 	// DeadLetter is the sequence of the one that is discarded.
 	DeadLetter uint64 `json:"dead_letter,omitempty"`
+	// Ending is the sequence of the event that it is about.
+	Ending uint64 `json:"ending,omitempty"`
 }
 
 // Result is how an act went.

@@ -47,7 +47,7 @@ type Queues interface {
 	Waiting(ctx context.Context, op messages.Operation, id string) ([]bus.Message, error)
 	Queued(ctx context.Context, op messages.Operation, since time.Time, ids map[string]bool) error
 	// Discards are the newest acts by which people left dead letters as they are, since a time.
-	Discards(ctx context.Context, since time.Time) ([]Entry, error)
+	Discards(ctx context.Context) ([]Entry, error)
 	// Stream is the configuration of the queue's.
 	Stream(ctx context.Context, op messages.Operation) (jetstream.StreamConfig, error)
 	// Release puts what is scheduled of a request into its queue, before its time.
@@ -64,8 +64,8 @@ type queues struct {
 // maxDiscards is how many a plan looks at.
 const maxDiscards = 1000
 
-func (q queues) Discards(ctx context.Context, since time.Time) ([]Entry, error) {
-	acts, err := Acts(ctx, q.Conn, Query{Verb: Discard, Since: since, Limit: maxDiscards})
+func (q queues) Discards(ctx context.Context) ([]Entry, error) {
+	acts, err := Acts(ctx, q.Conn, Query{Verb: Discard, Limit: maxDiscards})
 	if errors.Is(err, bus.ErrNoStream) { // or this person may not read it
 		return nil, nil
 	}
@@ -226,7 +226,7 @@ func (r Requests) redrive(ctx context.Context, item Item, c Consent) Redriven {
 func (p Person) Discard(ctx context.Context, items []Item, why string) error {
 	for _, i := range items {
 		a := Act{Verb: Discard, Operation: i.Operation, Target: i.RequestID, Why: why, Plan: string(i.Class) + ": " + i.Says,
-			DeadLetter: i.Sequence}
+			DeadLetter: i.Sequence, Ending: bus.EndingOf(i.Operation, i.RequestID, i.letter.Event.Message.Header)}
 		if _, err := p.Do(ctx, a, func(context.Context) (string, error) { return "seen, nothing to do", nil }); err != nil {
 			return err
 		}

@@ -142,15 +142,16 @@ func SayDiscarded(ctx context.Context, r inspect.Reader, letters []inspect.DeadL
 	return sayDiscarded(ctx, queues{Reader: r}.Discards, letters)
 }
 
-func sayDiscarded(ctx context.Context, acts func(context.Context, time.Time) ([]Entry, error), letters []inspect.DeadLetter) error {
+func sayDiscarded(ctx context.Context, acts func(context.Context) ([]Entry, error), letters []inspect.DeadLetter) error {
 	if len(letters) == 0 {
 		return nil
 	}
-	oldest := slices.MinFunc(letters, func(a, b inspect.DeadLetter) int { return a.Time.Compare(b.Time.Time) })
-	discards, err := acts(ctx, oldest.Time.Time)
+	discards, err := acts(ctx)
 	for i, l := range letters {
+		ending := bus.EndingOf(l.Operation, l.RequestID, l.Event.Message.Header)
 		for _, d := range discards {
-			if d.discards() && d.DeadLetter == l.Sequence && d.Operation == l.Operation {
+			same := d.DeadLetter == l.Sequence || ending > 0 && d.Ending == ending // a repeat left l since
+			if d.discards() && same && d.Target == l.RequestID && d.Operation == l.Operation {
 				letters[i].Discarded = d.Actor + " discarded it: " + d.Why
 				break
 			}

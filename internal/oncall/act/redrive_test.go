@@ -221,7 +221,7 @@ func TestAPlanKnowsWhatHasGoneOn(t *testing.T) {
 
 func TestAPlanAndAListSayWhoDiscardedADeadLetter(t *testing.T) {
 	d := newDeadLetters(t)
-	d.ended(messages.Enroll, "r1", enrollment("DD1"), messages.Failed, `,"reason":"refused"`)
+	r1 := d.ended(messages.Enroll, "r1", enrollment("DD1"), messages.Failed, `,"reason":"refused"`)
 	d.ended(messages.Enroll, "r2", enrollment("DD2"), messages.Failed, `,"reason":"refused"`)
 	d.must(d.Discard(t.Context(), d.plan("r1"), "the payer signed on paper"))
 	for _, i := range d.plan("r1", "r2") {
@@ -230,11 +230,21 @@ func TestAPlanAndAListSayWhoDiscardedADeadLetter(t *testing.T) {
 			t.Errorf("%s: the plan says %q", i.RequestID, i.Says)
 		}
 	}
+	// A repeat of the request, after the stream's duplicate window, leaves another dead letter of the same ending.
+	dead, err := d.JS.Stream(t.Context(), bus.DeadLetters)
+	d.must(err)
+	c := dead.CachedInfo().Config
+	c.Duplicates = 100 * time.Millisecond
+	_, err = d.JS.UpdateStream(t.Context(), c)
+	d.must(err)
+	<-time.After(200 * time.Millisecond)
+	d.letter(messages.Enroll, "r1", enrollment("DD1"), r1)
 	letters, err := d.Letters(t.Context(), nil, inspect.Query{})
 	d.must(err)
 	d.must(act.SayDiscarded(t.Context(), d.Reader, letters))
 	for _, l := range letters {
-		if said := strings.HasSuffix(l.Discarded, "the payer signed on paper"); said != (l.RequestID == "r1") || len(letters) != 2 {
+		if said := strings.HasSuffix(l.Discarded, "the payer signed on paper"); said != (l.RequestID == "r1") || len(letters) != 2 ||
+			l.RequestID == "r1" && l.Sequence != 3 {
 			t.Errorf("%s, one of %d listed: %q", l.RequestID, len(letters), l.Discarded)
 		}
 	}

@@ -2,10 +2,7 @@ package index
 
 import (
 	"slices"
-	"strconv"
 	"strings"
-
-	"github.com/nats-io/nats.go"
 
 	"errand/internal/bus"
 	"errand/internal/history"
@@ -91,7 +88,7 @@ func (x *Index) gather(page []bus.Message) *batch {
 		case id == messages.Unmatched:
 		default:
 			if s.Dead {
-				b.of(k, m).left(int64(m.Sequence), endingOf(k, m))
+				b.of(k, m).left(int64(m.Sequence), int64(bus.EndingOf(op, id, m.Header)))
 			} else if s.Operation == op {
 				b.event(k, s.State, m)
 			}
@@ -121,13 +118,6 @@ func (r *news) left(dead, ended int64) {
 	if dead > 0 && (r.dead == 0 || ended == 0 || ended != r.ended) {
 		r.dead, r.ended = dead, ended
 	}
-}
-
-// endingOf is the sequence of the event that a dead letter is about, 0 if it does not say it.
-func endingOf(k key, m *bus.Message) int64 {
-	text, _ := strings.CutPrefix(m.Header.Get(nats.MsgIdHdr), bus.DeadLetterPrefix(k.operation, k.id))
-	ended, _ := strconv.ParseInt(text, 10, 64)
-	return ended
 }
 
 func (b *batch) event(k key, state messages.State, m *bus.Message) {
