@@ -47,12 +47,16 @@ func TestRowsOfSomebodyWhoWasErasedArePublishedWithoutThem(t *testing.T) {
 
 func TestTheIDsOfARowAreThoseOfAllItsEvents(t *testing.T) {
 	t.Parallel()
-	e := mail.Entry{EnvelopeID: "19b77cfb4c0abcdef0", To: "ann@Example.test"}
-	ids := IDsOf(json.RawMessage(`{"to":"ann@Example.test","envelope_id":"19b77cfb4c0abcdef0","status":{}}`))
-	for state := delivered; state < statuses; state++ {
-		id := idOf(e, state)
-		if !slices.Contains(ids, hex.EncodeToString(id[:])) {
-			t.Errorf("the id of %d is not among %q", state, ids)
+	for row, e := range map[string]mail.Entry{
+		`{"to":"ann@Example.test","envelope_id":"19b77cfb4c0abcdef0","status":{}}`: {EnvelopeID: "19b77cfb4c0abcdef0", To: "ann@Example.test"},
+		`{"to":["ann@Example.test"],"envelope_id":"19b77cfb4c0abcdef0"}`:           {EnvelopeID: "19b77cfb4c0abcdef0"},
+	} {
+		ids := IDsOf(json.RawMessage(row))
+		for state := delivered; state < statuses; state++ {
+			id := idOf(e, state)
+			if !slices.Contains(ids, hex.EncodeToString(id[:])) {
+				t.Errorf("the id of %d of %s is not among %q", state, row, ids)
+			}
 		}
 	}
 	for _, row := range []string{"", "null", "{}", `{"to":"x"}`} {

@@ -41,15 +41,15 @@ func idOf(e mail.Entry, s status) sweep.ID {
 // IDsOf returns the ids of all events that there can be about a row, which is given as in its event. Events that are
 // erased must leave these ids behind, or the row is published again. It returns nil if the row cannot be read.
 func IDsOf(entry json.RawMessage) (ids []string) {
-	var row struct {
-		EnvelopeID string `json:"envelope_id"`
-		To         string `json:"to"`
+	if !json.Valid(entry) {
+		return nil
 	}
-	if json.Unmarshal(entry, &row) != nil || row.EnvelopeID == "" {
+	row := mail.ReadEntry(entry)
+	if row.EnvelopeID == "" {
 		return nil
 	}
 	for s := delivered; s < statuses; s++ {
-		id := idOf(mail.Entry{EnvelopeID: row.EnvelopeID, To: row.To}, s)
+		id := idOf(row, s)
 		ids = append(ids, hex.EncodeToString(id[:]))
 	}
 	return ids

@@ -341,6 +341,16 @@ func TestALinkToWhatWasFoundNamesNobody(t *testing.T) {
 			t.Errorf("%s finds the one that waits: %v", word, waits)
 		}
 	}
+	in.store("mandate.deduction.failed.unmatched", body{"transaction": body{"order_number": "DD999"}})
+	then, err := in.startFind(formOfWord("DD999"), anybody)
+	if _, page := in.get(then); err != nil || !strings.Contains(page, "<code>errand find</code> knows") {
+		t.Errorf("a record of no request is denied, %v:\n%s", err, page)
+	}
+	for length, want := range map[int]bool{1000: true, 1001: false} { // the longest name of a payer
+		if _, err := in.startFind(formOfWord(strings.Repeat("é", length)), anybody); (err == nil) != want {
+			t.Errorf("a word of %d letters: %v", length, err)
+		}
+	}
 	if status, _ := in.get("/find/nonsense"); status != http.StatusNotFound {
 		t.Errorf("a link that was not made here: %d, want 404", status)
 	}

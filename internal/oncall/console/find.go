@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"errand/internal/bus"
 	"errand/internal/names"
@@ -20,6 +21,7 @@ import (
 	"errand/internal/oncall/act"
 	"errand/internal/oncall/index"
 	"errand/internal/oncall/inspect"
+	"errand/internal/wire"
 	"errand/internal/wire/mailbox"
 	"errand/pkg/messages"
 )
@@ -50,13 +52,11 @@ func (s *Server) startFind(r *http.Request, _ access.User) (string, error) {
 	switch {
 	case word == "":
 		return "", wrong("Enter a request id, an order number, an e-mail address, or a payer's id, name or phone number.")
-	case len(word) > maxWord:
+	case utf8.RuneCountInString(word) > wire.MaxLine:
 		return "", wrong("No id, order number, address or name is that long.")
 	}
 	return "/find/" + url.PathEscape(s.sealer.seal(word)), nil
 }
-
-const maxWord = 320 // the maximum length of an address
 
 func (s *Server) found(r *http.Request, user access.User) (page, error) {
 	word, err := s.sealer.open(r.PathValue("token"))

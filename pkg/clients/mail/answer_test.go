@@ -82,7 +82,7 @@ func FuzzEntry(f *testing.F) {
 		if !json.Valid(row) {
 			return // what is read was found valid with its page
 		}
-		if want, got := readPlainly(row), readEntry(row); !reflect.DeepEqual(want, got) {
+		if want, got := readPlainly(row), ReadEntry(row); !reflect.DeepEqual(want, got) {
 			t.Errorf("%q (-want +got):\n%s", row, cmp.Diff(want, got))
 		}
 	})

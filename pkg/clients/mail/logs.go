@@ -79,7 +79,7 @@ func readLog(data *logData) LogPage {
 		Limit:       max(0, int(data.Limit)),
 	}
 	for i, raw := range data.Data {
-		found.Entries[i] = readEntry(raw)
+		found.Entries[i] = ReadEntry(raw)
 	}
 	return found
 }
@@ -93,8 +93,8 @@ type row struct {
 	Status     status `json:"status"`
 }
 
-// readEntry reads a row, which is valid JSON.
-func readEntry(raw json.RawMessage) Entry {
+// ReadEntry reads a row, which is valid JSON, as far as it can be read.
+func ReadEntry(raw json.RawMessage) Entry {
 	var r row
 	if !wire.Object(raw, r.set) {
 		r = row{}

@@ -102,7 +102,7 @@ func TestAnEntryIsReadWhateverItsForm(t *testing.T) {
 		`null`: {}, `7`: {}, `[]`: {}, `"text"`: {},
 	} {
 		want.Raw = json.RawMessage(row)
-		if diff := cmp.Diff(want, readEntry(json.RawMessage(row))); diff != "" {
+		if diff := cmp.Diff(want, ReadEntry(json.RawMessage(row))); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", row, diff)
 		}
 	}

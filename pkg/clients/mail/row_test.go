@@ -84,7 +84,7 @@ func TestARowIsReadAsEncodingJSONReadsIt(t *testing.T) {
 				continue
 			}
 			compared++
-			if want, got := readPlainly(row), readEntry(row); !reflect.DeepEqual(want, got) {
+			if want, got := readPlainly(row), ReadEntry(row); !reflect.DeepEqual(want, got) {
 				t.Fatalf("%q (-want +got):\n%s", row, cmp.Diff(want, got))
 			}
 		}
