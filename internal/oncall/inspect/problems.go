@@ -68,6 +68,8 @@ var ProblemKinds = []ProblemKind{
 	{"transactions_lag", Warning, atPoller, "the transaction list is read up to %s ago"},
 	{"restored", Warning, atNATS,
 		"%s was made %s ago, after requests of %s that still wait: whether these were run before is not known to it"},
+	{"left_alone", Info, atRequests,
+		"%d dead letters were left alone for %s: errand dead redrive --since 30d shows which are safe to run again; discard the others"},
 	{"noted", Info, atProgram, "%s: %s"},
 	{"stream_fills", Warning, atNATS, "%s has %d%% of its maximum size"},
 	{"replicas", Warning, atNATS, "%s has %d of %d replicas"},
@@ -196,6 +198,9 @@ func (p *problems) outcomes(s Status) {
 		if o.State == messages.Uncertain && o.Still > 0 {
 			p.add("uncertain", o.Operation, o.Still)
 		}
+	}
+	if s.LeftAlone > 0 {
+		p.add("left_alone", s.LeftAlone, Span(leftAlone))
 	}
 }
 

@@ -26,6 +26,7 @@ type Status struct {
 	Transactions *Poller  `json:"transaction_poller,omitempty"`
 	Streams      []Stream `json:"streams"`
 	Storage      Storage  `json:"storage"`
+	LeftAlone    int      `json:"left_alone"` // dead letters that nobody did anything about for days, of the newest such
 
 	due [2]Queue // what of the schedules is not in its queue though its time has come
 }
@@ -94,6 +95,7 @@ func (r Reader) Status(ctx context.Context, now time.Time) (Status, error) {
 		func() (err error) { s.due[0], err = r.due(ctx, messages.Enroll, bus.EnrollSchedules); return err },
 		func() (err error) { s.due[1], err = r.due(ctx, messages.Send, bus.SendSchedules); return err },
 		func() (err error) { s.Storage, err = r.storage(ctx); return err },
+		func() (err error) { s.LeftAlone, err = r.alone(ctx, now); return err },
 		func() (err error) { s.Queues, err = r.Queues(ctx, now, Operations...); return err },
 	}
 	configs := slices.DeleteFunc(bus.Streams(bus.Limits{}), func(c jetstream.StreamConfig) bool {
