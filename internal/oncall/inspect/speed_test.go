@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -100,6 +101,26 @@ func TestARedriveMakesNobodyReadTheQueue(t *testing.T) {
 	put("mandate.enroll.requested", `{"request_id":"waits"}`, bus.HeaderReopened, "1", bus.HeaderRequestID, "waits")
 	if n := read(); n > without+1000 {
 		t.Errorf("%d messages were read, %d before", n, without)
+	}
+}
+
+// However many requests failed, status does not read them where none was cancelled.
+func TestStatusReadsNoneOfManyFailures(t *testing.T) {
+	t.Parallel()
+	in := provisioned(t)
+	const failed = 5000
+	for i := range failed {
+		m := devtest.Message(t, fmt.Sprint("mail.send.failed.r", i), `{"reason":"refused"}`)
+		if _, err := in.js.PublishMsgAsync(m, jetstream.WithStallWait(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	<-in.js.PublishAsyncComplete()
+	before := in.Conn.Stats().InMsgs
+	s, err := in.Status(t.Context(), time.Now())
+	failing := func(p Problem) bool { return p.What == "mail.send: 5000 of 5000 failed in the last hour" }
+	if n := in.Conn.Stats().InMsgs - before; err != nil || n > 1000 || !slices.ContainsFunc(s.Problems, failing) {
+		t.Errorf("%d messages were read for %+v, %v", n, s.Problems, err)
 	}
 }
 

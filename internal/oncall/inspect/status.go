@@ -176,6 +176,10 @@ func (r Reader) outcomes(ctx context.Context, now time.Time) ([]Outcome, error) 
 }
 
 func (r Reader) cancelled(ctx context.Context, o *Outcome, failed bus.Scan, now time.Time) error {
+	acts, _, err := bus.Count(ctx, r.Conn, bus.Audit, "audit.cancel.*.*", failed.Since.Add(-time.Minute)) // each is recorded before
+	if err != nil || acts == 0 {
+		return err
+	}
 	return failed.Each(ctx, r.Conn, func(m bus.Message) bool {
 		if factsOf(m.Data).Reason == messages.ReasonCancelled {
 			o.Cancelled++
