@@ -65,7 +65,13 @@ func (r *run[T]) firstRead() bool {
 }
 
 func (r *run[T]) page(ctx context.Context, number int) (Page[T], error) {
-	return retry.Read(ctx, nil, r.Policy, func(ctx context.Context) (Page[T], error) { return r.List.Page(ctx, number, r.Limit) })
+	return retry.Read(ctx, nil, r.Policy, func(ctx context.Context) (Page[T], error) {
+		page, err := r.List.Page(ctx, number, r.Limit)
+		if err != nil && ctx.Err() == nil && r.Upstream() != "" { // the last of the tries may be minutes away
+			r.say(err)
+		}
+		return page, err
+	})
 }
 
 // follow goes on with a reading until it is done, or enough says so, reading the next page while one is published.

@@ -229,15 +229,22 @@ func (s *Sweeper[T]) failed(err error, failures int) time.Duration {
 		s.warned = time.Now()
 		s.Logger.Warn().Err(err).Dur("again_in_ms", wait).Msg("sweep: failed")
 	}
-	switch {
-	case held:
-		s.setFault(fmt.Sprintf("%s answers %d: credentials or account", s.Name, e.Status), true)
-	case first || s.Fault() != "" || failures >= maxFailures:
-		why := fmt.Sprintf("no sweep came through lately: %v", err)
-		if upstream {
-			why = s.Name + ": " + why
-		}
-		s.setFault(why, upstream)
+	if held || first || s.Fault() != "" || failures >= maxFailures {
+		s.say(err)
 	}
 	return wait
+}
+
+// say says why the sweeper is not ready: what its last read, or its sink, came back with.
+func (s *Sweeper[T]) say(err error) {
+	var e *clients.Error
+	why := fmt.Sprintf("no sweep came through lately: %v", err)
+	switch {
+	case !errors.As(err, &e):
+	case e.Fate == clients.Held:
+		why = fmt.Sprintf("%s answers %d: credentials or account", s.Name, e.Status)
+	default:
+		why = s.Name + ": " + why
+	}
+	s.setFault(why, e != nil)
 }

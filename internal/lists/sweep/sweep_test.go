@@ -3,6 +3,7 @@ package sweep
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -456,6 +457,31 @@ func TestABusyUpstreamMakesTheSweeperUnreadyInTheEnd(t *testing.T) {
 		if why := w.sweeper.Fault(); why == "" {
 			w.Error("no fault after minutes of 503")
 		}
+	})
+}
+
+// A service that could not be reached and hangs now is said to hang after one try, not after all of a sweep's.
+func TestTheFaultIsWhatTheLastTryFound(t *testing.T) {
+	inOrderedWorld(t, 120, func(w *world) {
+		refused, hung := errors.New("connection refused"), errors.New("timeout")
+		fails := &clients.Error{Fate: clients.Busy, Err: refused}
+		w.answer = func(int, int) error {
+			if fails.Err == hung {
+				<-time.After(30 * time.Second)
+			}
+			return fails
+		}
+		says := func(after time.Duration, want error) {
+			time.AfterFunc(after, func() {
+				if why := w.sweeper.Fault(); !strings.Contains(why, want.Error()) || w.sweeper.Upstream() != why {
+					w.Errorf("after %v it says %q, want %v", after, why, want)
+				}
+			})
+		}
+		says(2*time.Minute, refused)
+		time.AfterFunc(2*time.Minute, func() { fails = &clients.Error{Fate: clients.Unknown, Err: hung} })
+		says(2*time.Minute+45*time.Second, hung)
+		w.run(3 * time.Minute)
 	})
 }
 

@@ -224,8 +224,10 @@ func TestCancelledRequestsAreNoFailures(t *testing.T) {
 		{4, messages.Failed, messages.ReasonRefused, nil},
 		{1, messages.Failed, messages.ReasonConflict, []string{"mail.send: 5 of 17 failed in the last hour"}},
 	} {
-		if c.reason == messages.ReasonCancelled { // as an act is before it is done
-			in.store("audit.cancel.ann.r1", body{})
+		for i := range c.n {
+			if c.reason == messages.ReasonCancelled { // as an act is before it is done
+				in.store(fmt.Sprintf("audit.cancel.ann.failed-cancelled-%d", i), body{})
+			}
 		}
 		outcomes(c.n, c.state, c.reason)
 		s, err := in.Status(t.Context(), time.Now())

@@ -3,6 +3,7 @@ package inspect
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -11,6 +12,7 @@ import (
 
 	"errand/internal/bus"
 	"errand/internal/style"
+	"errand/internal/wire"
 	"errand/pkg/messages"
 )
 
@@ -169,26 +171,38 @@ func (r Reader) outcomes(ctx context.Context, now time.Time) ([]Outcome, error) 
 			return err
 		}
 		if err == nil && o.State == messages.Failed && o.Count >= failedMost { // fewer are not a problem, cancelled or not
-			err = r.cancelled(ctx, o, bus.Scan{Stream: stream, Filter: filter, Since: now.Add(-window)}, now)
+			err = r.cancelled(ctx, o, now)
 		}
 		return err
 	})
 }
 
-func (r Reader) cancelled(ctx context.Context, o *Outcome, failed bus.Scan, now time.Time) error {
-	acts, _, err := bus.Count(ctx, r.Conn, bus.Audit, "audit.cancel.*.*", failed.Since.Add(-time.Minute)) // each is recorded before
-	if err != nil || acts == 0 {
+// cancelled looks at what people cancelled, not at all that failed. An act is recorded before it is done.
+func (r Reader) cancelled(ctx context.Context, o *Outcome, now time.Time) error {
+	ids := map[string]bool{}
+	acts := bus.Scan{Stream: bus.Audit, Filter: "audit.cancel.*.*", Since: now.Add(-window - time.Minute)}
+	if err := acts.Each(ctx, r.Conn, func(m bus.Message) bool {
+		if id := NameOf(m.Subject[strings.LastIndex(m.Subject, ".")+1:]); wire.IsID(id) {
+			ids[id] = true
+		}
+		return true
+	}); err != nil {
 		return err
 	}
-	return failed.Each(ctx, r.Conn, func(m bus.Message) bool {
-		if factsOf(m.Data).Reason == messages.ReasonCancelled {
+	targets, failed := slices.Collect(maps.Keys(ids)), make([]bus.Message, len(ids))
+	err := each(len(targets), func(i int) (err error) {
+		failed[i], _, err = bus.Last(ctx, r.Conn, bus.EventsOf(o.Operation), o.Operation.Subject(messages.Failed, targets[i]))
+		return err
+	})
+	for _, m := range failed {
+		if ago := now.Sub(m.Time); ago < window && factsOf(m.Data).Reason == messages.ReasonCancelled {
 			o.Cancelled++
-			if now.Sub(m.Time) < recentWindow {
+			if ago < recentWindow {
 				o.RecentlyCancelled++
 			}
 		}
-		return true
-	})
+	}
+	return err
 }
 
 func (r Reader) watermark(ctx context.Context, stream string, list messages.Operation) (p Poller, err error) {

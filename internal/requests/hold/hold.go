@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -212,6 +213,8 @@ func (n *counts) add(service, request string, c Call) fault {
 	return fault{}
 }
 
+const doneUnknown = ": what its last calls did is unknown"
+
 // faultOf is the fault that a failed call shows; zero if it is none of the service's.
 func faultOf(service string, err error) fault {
 	status := 0
@@ -229,9 +232,9 @@ func faultOf(service string, err error) fault {
 	case fate == clients.Busy:
 		return fault{why: answers + ": overloaded or out of order", cause: Busy, status: status}
 	case fate == clients.Unknown && status == 0:
-		return fault{why: service + " gives no answer: what its last calls did is unknown", cause: NoAnswer}
+		return fault{why: service + " gives no answer" + doneUnknown, cause: NoAnswer}
 	case fate == clients.Unknown:
-		return fault{why: answers + ": what its last calls did is unknown", cause: NoAnswer, status: status}
+		return fault{why: answers + doneUnknown, cause: NoAnswer, status: status}
 	}
 	return fault{}
 }
@@ -316,10 +319,14 @@ func (h *Hold) skipsRead() bool {
 	return skips
 }
 
-// failed notes how a probe failed: a service that refused the key may be down now. What an unknown fate means is counted.
+// failed notes how a probe failed: a service that refused the key may be down or hang now. One of unknown fate, perhaps a read's,
+// does not say what calls did.
 func (h *Hold) failed(err error) {
 	h.postpone(err)
-	if f := faultOf(h.Service, err); f.why != "" && f.cause != NoAnswer {
+	if f := faultOf(h.Service, err); f.why != "" {
+		if h.fault.cause != NoAnswer {
+			f.why = strings.TrimSuffix(f.why, doneUnknown)
+		}
 		h.fault.why, h.fault.status = f.why, f.status
 	}
 }

@@ -112,6 +112,8 @@ func TestAHoldBeginsWhenTheFaultIsSurelyNotOneRequests(t *testing.T) {
 		{"a 403, b 403, c ok, d 403", ""},
 		// It is held for what was seen last.
 		{"a 403, b 403, c busy", busy},
+		{"a 403, b 403, c 500", "the service answers 500"},
+		{"a 500, b 500, c 500, d silence", silence},
 		{"a 500, b 500, c 500, d 403, e 403", account},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -169,6 +171,7 @@ func TestWhyIsWhatTheLastProbeFoundOut(t *testing.T) {
 			want string
 		}{
 			{clients.Error{Fate: clients.Busy}, "the service cannot be reached"},
+			{clients.Error{Fate: clients.Unknown}, "the service gives no answer"}, // a read does nothing
 			{clients.Error{Fate: clients.Busy, Status: 503}, "the service answers 503: overloaded or out of order"},
 			{clients.Error{Fate: clients.Held, Status: 401}, "the service answers 401: credentials, account or quota"},
 		} {
