@@ -359,13 +359,23 @@ func TestALinkToWhatWasFoundNamesNobody(t *testing.T) {
 func TestARowOfNoCertainRequestIsNotDenied(t *testing.T) {
 	t.Parallel()
 	in := installed(t)
-	in.store("mail.send.requested", body{"request_id": "news", "to": "ann@example.com"})
+	in.store("mail.send.requested", body{"request_id": "news", "to": "ben@example.com"})
+	in.store("mail.send.failed.refused", body{"invalid": []body{{"address": "ben@example.com"}}})
+	in.store("mail.send.accepted.sent", body{"invalid": []body{{"address": "ann@example.com"}}})
+	in.shows("/requests", "sent")
 	then, err := in.startFind(formOfWord("ann@example.com"), anybody)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, page := in.get(then); !strings.Contains(page, `href="/requests/news"`) || !strings.Contains(page, inspect.NoRow) {
+	if _, page := in.get(then); !strings.Contains(page, `href="/requests/sent"`) || !strings.Contains(page, inspect.NoRow) {
 		t.Errorf("of the mail it says\n%s", page)
+	}
+	if then, err = in.startFind(formOfWord("ben@example.com"), anybody); err != nil {
+		t.Fatal(err)
+	}
+	_, page := in.get(then)
+	if !strings.Contains(page, `href="/requests/news"`) || !strings.Contains(page, `href="/requests/refused"`) || strings.Contains(page, inspect.NoRow) {
+		t.Errorf("of mail that was not sent it says\n%s", page)
 	}
 }
 

@@ -33,7 +33,7 @@ var words = template.FuncMap{
 	"verbs":      func() []act.Verb { return act.Verbs },
 	"spans":      func() []span { return spans },
 	"noRow": func(f index.Found) bool {
-		return f.Operation == messages.Send && slices.Contains(f.As, names.Recipient)
+		return inspect.LacksRow(f.Operation, f.State) && slices.Contains(f.As, names.Recipient)
 	},
 	"onQueue": func(v act.Verb) bool { return v == act.Pause || v == act.Resume },
 }

@@ -57,6 +57,11 @@ const AsID = "request id"
 // NoRow is said of the mail to an address while no row of the sending log belongs to the request for certain.
 const NoRow = "no row matches with certainty"
 
+// LacksRow reports whether NoRow is to be said of a recipient of a request in a state: not where nobody was sent to, or rows were erased.
+func LacksRow(op messages.Operation, state messages.State) bool {
+	return op == messages.Send && !slices.Contains([]messages.State{Queued, messages.Failed, messages.Erased}, state)
+}
+
 const progressEvery = 1000 // messages
 
 type search struct {
@@ -260,7 +265,7 @@ func (s *search) complete(ctx context.Context, f *Found) error {
 	switch {
 	case f.mail.SMTP.Code != 0:
 		f.Mail += strings.TrimRight(fmt.Sprintf(" %d %s", f.mail.SMTP.Code, f.mail.SMTP.Enhanced), " ")
-	case f.Mail == "" && f.Operation == messages.Send && slices.Contains(f.as, string(names.Recipient)):
+	case f.Mail == "" && LacksRow(f.Operation, f.State) && slices.Contains(f.as, string(names.Recipient)):
 		f.Mail = NoRow
 	}
 	return err

@@ -170,6 +170,8 @@ func TestRequestsAreFoundByOrderNumberAndAddress(t *testing.T) {
 	to := func(address string, candidates ...string) body {
 		return body{"entry": body{"to": address}, "smtp": body{"code": 250, "enhanced": "2.0.0"}, "match": body{"candidates": candidates}}
 	}
+	in.store("mail.send.requested", body{"request_id": "later", "to": "cho@example.com"})
+	in.store("mail.send.failed.refused", body{"invalid": []body{{"address": "cho@example.com"}}})
 	in.store("mail.delivery.deferred.plain", to("ann@example.com"))
 	in.store("mail.delivery.delivered.plain", to("ann@example.com"))
 	in.store("mail.delivery.bounced.plain", to("bob@example.com"))
@@ -198,6 +200,7 @@ func TestRequestsAreFoundByOrderNumberAndAddress(t *testing.T) {
 		{"waits", []string{"waits queued request id"}},
 		{"plain", []string{"plain accepted request id"}},
 		{"DD00", nil},
+		{"cho@example.com", []string{"later queued recipient", "refused failed recipient"}}, // nothing was sent
 		{"bob@example.com", []string{"plain accepted recipient bounced 250 2.0.0"}},
 		{"ann@example.com", []string{"a succeeded payer", "c failed payer", "plain accepted recipient delivered 250 2.0.0",
 			"waits queued payer"}},
