@@ -48,7 +48,7 @@ type ClassInfo struct {
 
 // Classes are all classes, in the order in which they are shown.
 var Classes = []ClassInfo{
-	{Safe, style.Good, "safe", "no call had an effect", RunsAsked},
+	{Safe, style.Good, "safe", "what is called again had no effect", RunsAsked},
 	{Reopened, style.Good, "already reopened", "it was reopened and not published: that was interrupted", RunsAsked},
 	{Twice, style.Doubt, "may be done twice", "a call may have had an effect, or its history is gone", RunsAccepted},
 	{WasDone, "", "was done", "it turned out to be done, or its order number is listed", RunsForced},
