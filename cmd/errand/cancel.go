@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"errand/internal/oncall/act"
-	"errand/internal/wire"
+	"errand/internal/oncall/inspect"
 	"errand/pkg/messages"
 )
 
@@ -60,7 +60,7 @@ func (k *retryNow) Run(ctx context.Context, c console) error {
 func (k *oneRequest) act(ctx context.Context, name, says string, c console,
 	do func(r act.Requests, ctx context.Context, op messages.Operation, id, why string) (messages.Operation, error),
 ) error {
-	if !wire.IsID(k.ID) {
+	if !inspect.IsID(k.ID) {
 		return invalid("ID", "must be a request id: up to 64 letters, digits, - and _, got %q", k.ID)
 	}
 	ops, err := operationsOf("--op", slices.DeleteFunc([]string{k.Operation}, func(op string) bool { return op == "" }))

@@ -10,7 +10,6 @@ import (
 
 	"errand/internal/oncall/act"
 	"errand/internal/oncall/inspect"
-	"errand/internal/wire"
 )
 
 type dead struct {
@@ -78,7 +77,7 @@ Examples:
 }
 
 func (d *deadShow) Run(ctx context.Context, c console) error {
-	if !wire.IsID(strings.TrimPrefix(d.Name, inspect.BySequence)) {
+	if !inspect.IsID(strings.TrimPrefix(d.Name, inspect.BySequence)) {
 		return invalid("ID", "must be a sequence such as seq:17, or a request id, got %q", d.Name)
 	}
 	return d.read(ctx, "dead", c, func(b broker, now time.Time) (listing, error) {

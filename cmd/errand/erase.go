@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -58,6 +59,8 @@ func (e *erase) Run(ctx context.Context, c console) error {
 	switch {
 	case (len(e.IDs) > 0) == (e.Of != ""):
 		return invalid("ID", "must be given, or --of, but not both")
+	case slices.ContainsFunc(e.IDs, func(id string) bool { return !inspect.IsID(id) }):
+		return invalid("ID", "must be request ids; the rest of what names somebody is erased by --of")
 	case e.Yes && strings.TrimSpace(e.Why) == "":
 		return noReason
 	}

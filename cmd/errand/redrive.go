@@ -10,7 +10,6 @@ import (
 
 	"errand/internal/oncall/act"
 	"errand/internal/oncall/inspect"
-	"errand/internal/wire"
 )
 
 type deadRedrive struct {
@@ -115,7 +114,7 @@ func (d *deadRedrive) query() (inspect.Query, error) {
 		return q, notThePlan
 	}
 	for _, name := range d.Names {
-		if !wire.IsID(strings.TrimPrefix(name, inspect.BySequence)) {
+		if !inspect.IsID(strings.TrimPrefix(name, inspect.BySequence)) {
 			return q, invalid("ID", "must be a sequence such as seq:17, or a request id, got %q", name)
 		}
 	}

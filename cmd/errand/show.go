@@ -10,7 +10,6 @@ import (
 
 	"errand/internal/oncall/inspect"
 	"errand/internal/style"
-	"errand/internal/wire"
 	"errand/pkg/messages"
 )
 
@@ -33,7 +32,7 @@ Examples:
 }
 
 func (s *show) Run(ctx context.Context, c console) error {
-	if !wire.IsID(s.ID) {
+	if !inspect.IsID(s.ID) {
 		return invalid("ID", "must be a request id: up to 64 letters, digits, - and _, got %q", s.ID)
 	}
 	return s.read(ctx, "show", c, func(b broker, now time.Time) (listing, error) {

@@ -9,7 +9,6 @@ import (
 	"errand/internal/bus"
 	"errand/internal/history"
 	"errand/internal/oncall/inspect"
-	"errand/internal/wire"
 	"errand/pkg/messages"
 )
 
@@ -83,7 +82,7 @@ func (r Requests) cancellable(ctx context.Context, op messages.Operation, id str
 // onlyOne looks for the one operation whose request of an id can be acted on: the one named, or any. Errors: errUnseen, ErrNothingDone
 // with what is in the way, or look's.
 func onlyOne(op messages.Operation, id string, look func(messages.Operation) error) error {
-	if !wire.IsID(id) {
+	if !inspect.IsID(id) {
 		return refuse("%q is not a valid request id", id)
 	}
 	why, n := errUnseen, 0

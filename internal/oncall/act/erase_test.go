@@ -468,6 +468,24 @@ func TestOfAMessageToSeveralOnlyOnesOwnIsErased(t *testing.T) {
 	}
 }
 
+// What lists show of no request goes by an id as well, which is of none: with it, everybody's would be erased.
+func TestWhatMatchesNoRequestIsNotErasedAsOne(t *testing.T) {
+	t.Parallel()
+	p := ann(t)
+	for _, subject := range []string{"mandate.deduction.failed.unmatched", "mail.delivery.delivered.unmatched"} {
+		store(t, p, subject, `{"entry":`+row+`}`, "ce-id", "01")
+		for _, op := range []messages.Operation{messages.Enroll, messages.Send} {
+			if err := erase(t, p, op, messages.Unmatched); !errors.Is(err, act.ErrNothingDone) || len(left(t, p, subject)) == 0 {
+				t.Errorf("%s: %v, left %q", op, err, left(t, p, subject))
+			}
+		}
+	}
+	r := inspect.Reader{Conn: p.Conn, JS: p.JS}
+	if found, err := r.Find(t.Context(), messages.Unmatched, nil, time.Time{}); err != nil || len(found.Found) > 0 {
+		t.Errorf("found as a request: %+v, %v", found.Found, err)
+	}
+}
+
 // Whatever came before the request is not read: neither dead letters, nor of whom mail bounced.
 func TestAnErasureReadsNothingOlderThanItsRequest(t *testing.T) {
 	t.Parallel()

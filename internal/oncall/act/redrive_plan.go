@@ -14,7 +14,6 @@ import (
 	"errand/internal/history"
 	"errand/internal/oncall/inspect"
 	"errand/internal/style"
-	"errand/internal/wire"
 	"errand/pkg/messages"
 )
 
@@ -185,7 +184,7 @@ func classify(ctx context.Context, log history.Log, letter inspect.DeadLetter) (
 	op, id := letter.Operation, letter.RequestID
 	item := Item{RequestID: id, Operation: op, Sequence: letter.Sequence, Reason: letter.Reason,
 		opening: opening{letter: letter, fingerprint: fingerprintOf(op, letter.Event.Message.Data)}}
-	if bus.QueueOf(op) == (bus.Queue{}) || !wire.IsID(id) {
+	if bus.QueueOf(op) == (bus.Queue{}) || !inspect.IsID(id) {
 		return item.as(inspect.CannotRun, "it names no request"), nil
 	}
 	last, err := log.Leader(ctx, op, op.Filter(id))

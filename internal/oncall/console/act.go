@@ -11,7 +11,7 @@ import (
 
 	"errand/internal/oncall/access"
 	"errand/internal/oncall/act"
-	"errand/internal/wire"
+	"errand/internal/oncall/inspect"
 	"errand/pkg/messages"
 )
 
@@ -86,7 +86,7 @@ type actForm struct {
 }
 
 func formOf(r *http.Request) (f actForm, err error) {
-	if f.ID = r.PathValue("id"); !wire.IsID(f.ID) {
+	if f.ID = r.PathValue("id"); !inspect.IsID(f.ID) {
 		return f, notFound("That is not a request id.")
 	}
 	f.Operation, err = operationNamed(r.FormValue("operation"))

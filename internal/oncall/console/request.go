@@ -15,7 +15,6 @@ import (
 	"errand/internal/oncall/inspect"
 	"errand/internal/retry"
 	"errand/internal/style"
-	"errand/internal/wire"
 	"errand/pkg/messages"
 )
 
@@ -53,7 +52,7 @@ func (s *Server) request(r *http.Request, user access.User) (page, error) {
 // requestPage reads the streams, or the index while NATS does not answer: it knows less.
 func (s *Server) requestPage(ctx context.Context, id string, user access.User, reveal bool) (page, error) {
 	p := requestPage{ID: id, MayReveal: user.May(access.Reveal) && !reveal, Revealed: reveal}
-	if !wire.IsID(id) {
+	if !inspect.IsID(id) {
 		return page{}, notFound("That is not a request id: an id has 1 to 64 letters, digits, _ and -.")
 	}
 	stories, err := s.reader.Stories(ctx, id, time.Now())
@@ -176,7 +175,7 @@ func (s *Server) revealed(w http.ResponseWriter, r *http.Request, user access.Us
 
 func (s *Server) revealForm(r *http.Request, _ access.User) (page, error) {
 	id := r.PathValue("id")
-	if !wire.IsID(id) {
+	if !inspect.IsID(id) {
 		return page{}, notFound("There is nothing to show.")
 	}
 	return page{Title: "Show personal data", Nav: "/requests", Name: "reveal", Data: struct{ ID string }{id}}, nil

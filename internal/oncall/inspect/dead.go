@@ -13,7 +13,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"errand/internal/bus"
-	"errand/internal/wire"
 	"errand/pkg/messages"
 )
 
@@ -131,7 +130,7 @@ func (r Reader) lettersOfRequest(ctx context.Context, name string) (letters []De
 		}
 		letters = append(letters, found...)
 	}
-	if gone && wire.IsID(name) { // a repeat left one later than its events
+	if gone && IsID(name) { // a repeat left one later than its events
 		err = bus.Scan{Stream: bus.DeadLetters, Filter: "dead.>"}.Each(ctx, r.Conn, func(m bus.Message) bool {
 			if d := deadLetterOf(m); d.RequestID == name && slices.Contains(Operations, d.Operation) {
 				letters = append(letters, d)

@@ -93,9 +93,12 @@ func eachSeen(n int, work func(i int) error) error {
 	return err
 }
 
+// IsID reports whether a text can be the id of a request. What lists show of no request goes by messages.Unmatched.
+func IsID(text string) bool { return wire.IsID(text) && text != messages.Unmatched }
+
 // last returns the last event of a request; false when it has none, as what cannot be an id.
 func (r Reader) last(ctx context.Context, op messages.Operation, id string) (bus.Message, bool, error) {
-	if !wire.IsID(id) {
+	if !IsID(id) {
 		return bus.Message{}, false, nil
 	}
 	return bus.Last(ctx, r.Conn, bus.EventsOf(op), op.Filter(id))
