@@ -25,9 +25,9 @@ type find struct {
 
 func (*find) Help() string {
 	return `Finds requests by id or by a whole value that they name: an order number, the address of a recipient or a
-payer, a payer's id, name or telephone number. Case and spaces do not matter. For mail it shows the last state of that
-address in the sending log. Records of the sending log and of the transaction list that match no request are listed
-below. The exit status is 1 if nothing is found.
+payer, a payer's id, name or telephone number. Case, spaces and the dashes of numbers do not matter. For mail it shows
+the last state of that address in the sending log. Records of the sending log and of the transaction list that match no
+request are listed below. The exit status is 1 if nothing is found.
 
 It reads everything that is kept, which takes a minute or two for a million requests, and says how far it is; --since
 reads less. The console's Find has an index and answers at once.

@@ -35,7 +35,7 @@ const (
 
 // Word is what somebody looks for. It is compared with whole values after JSON is decoded, never with a part of
 // one: an order number without case and spaces; an address without case, display name and quotes, its domain in
-// ASCII; anything else without case, runs of spaces being one. A letter and its accents are one character.
+// ASCII; a number of six digits or more by its digits; anything else without case, runs of spaces being one. A letter and its accents are one character.
 type Word struct{ order, text string }
 
 // NewWord returns the word for a text as a person writes it.
@@ -80,8 +80,29 @@ func textKey(text string) string {
 			return key
 		}
 	}
+	if digits := number(text); digits != "" {
+		return digits
+	}
 	return wire.Fold(strings.Join(strings.Fields(text), " "))
 }
+
+// number is an identity or telephone number without what people write between its digits, as in 900101-01-1234 and +60 12-345 6789: a
+// request has the digits alone. It returns "" for another text.
+func number(text string) string {
+	digits := strings.Map(func(r rune) rune {
+		if strings.ContainsRune(" +-()", r) {
+			return -1
+		}
+		return r
+	}, text)
+	if len(digits) < shortest || strings.Trim(digits, "0123456789") != "" {
+		return ""
+	}
+	return digits
+}
+
+// shortest is how many digits a telephone number has at least.
+const shortest = 6
 
 // Each calls yield with every name in a message until it returns false: in a request, a dead letter, an event,
 // a record of the sending log or of the transaction list, whatever it is nested in. op is the operation in the

@@ -18,7 +18,7 @@ import (
 
 // version is the version of the tables and of what is put into them: a file with another one is
 // thrown away.
-const version = 8
+const version = 9
 
 // schema is small on purpose: what requests have in common is a kind, of which there are
 // some dozens, so that one index serves every filter, and counting is reading a few rows.
