@@ -80,6 +80,7 @@ type slots struct {
 	taken int
 	turn  float64 // of the lane that was served last
 	queue bool    // made by NewTurn
+	room  chan struct{}
 	lanes []lane
 }
 
@@ -216,6 +217,25 @@ func (s Slots) TakeSome(ctx context.Context, n int) (taken int, err error) {
 	return taken, nil
 }
 
+// Room is closed when a third of the slots is free.
+func (s Slots) Room() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.room == nil {
+		s.room = make(chan struct{})
+	}
+	room := s.room
+	s.makeRoom()
+	return room
+}
+
+func (s *slots) makeRoom() {
+	if s.room != nil && 3*s.taken <= 2*s.whole {
+		close(s.room)
+		s.room = nil
+	}
+}
+
 // Free gives a slot of the lane back: to whom it is due of those that wait.
 func (s Slots) Free() {
 	s.mu.Lock()
@@ -229,6 +249,7 @@ func (s Slots) Free() {
 		}
 	}
 	if due == nil {
+		s.makeRoom()
 		return
 	}
 	s.taken++

@@ -1,10 +1,9 @@
 // Package consumer takes requests from a queue: each is settled by the handler's final event, or comes back later.
 //
 //	permit of the hold ─► free workers ─► a message each ─► lease ─► decode ─► handler over its history ─► ack
-//	                              │                                                 └─ no answer yet ─► nak with delay
-//	                              └► a few more, for workers that will be free within milliseconds
+//	                                                                                └─ no answer yet ─► nak with delay
 //
-//	consumer.go  the four operations, workers, what waits for one, for a second at most, and what ends them
+//	consumer.go  the four operations, workers, and what ends them
 //	take.go      pull as many requests as workers are free, or the one that a hold lets pass; keep them leased, bound their
 //	             bytes; read the message: its body, id, time to give up; was it reopened by a person?
 //	settle.go    outcome, dead letter, ack, nak: the only place that decides about a delivery; a request whose not_before has not
@@ -108,8 +107,7 @@ type Lane struct {
 func New[R any](s Settings, queue Queue, h *hold.Hold, op Operation[R], lanes ...Lane) *Consumer[R] {
 	c := &Consumer[R]{Settings: s, op: op, hold: h, lease: lease{every: queue.AckWait() / 3}}
 	for _, l := range append([]Lane{{messages.DefaultLane, queue}}, lanes...) {
-		c.lanes = append(c.lanes, &lane{queue: l.Queue, places: s.InFlight.In(l.Name), pulling: admission.NewSlots(1),
-			ahead: newAhead(s.InFlight.Whole())})
+		c.lanes = append(c.lanes, &lane{queue: l.Queue, places: s.InFlight.In(l.Name), pulling: admission.NewSlots(1)})
 		c.lease.every = min(c.lease.every, l.AckWait()/3)
 	}
 	return c
@@ -131,19 +129,17 @@ func (c *Consumer[R]) Requests() int { return c.lease.count() }
 // Run takes and settles requests until ctx ends and all in flight are settled; those left when hard ends are given back.
 func (c *Consumer[R]) Run(ctx, hard context.Context) error {
 	context.AfterFunc(ctx, func() { c.stopping.Store(true) })
-	var workers, taking, passing sync.WaitGroup
+	var workers, taking sync.WaitGroup
 	work := make(chan taken)
 	for range c.InFlight.Whole() {
 		workers.Go(func() {
 			for t := range work {
-				t.ahead.begun.Add(1)
 				c.work(ctx, hard, t)
 				t.places.Free()
 			}
 		})
 	}
 	for _, l := range c.lanes {
-		passing.Go(func() { l.pass(work) })
 		for range takers {
 			taking.Go(func() {
 				for ctx.Err() == nil {
@@ -157,9 +153,7 @@ func (c *Consumer[R]) Run(ctx, hard context.Context) error {
 	taking.Wait()
 	for _, l := range c.lanes {
 		l.queue.Close()
-		close(l.ahead.waiting)
 	}
-	passing.Wait()
 	close(work)
 	workers.Wait()
 	return nil
@@ -178,94 +172,6 @@ func (c *Consumer[R]) work(ctx, hard context.Context, t taken) {
 	default: // a hold began meanwhile
 		c.passOver(d)
 	}
-}
-
-// ahead is what a lane has taken before a worker is free: what its workers begin within about aheadFor, so that a pull brings many
-// requests and no worker waits for it. Nothing was stored for them, and they have no lease: what no worker has begun after
-// giveBackAfter, or a third of a short AckWait, goes back to the queue, for other replicas. Where the program is killed, the queue
-// delivers them again after AckWait.
-type ahead struct {
-	waiting chan waiting
-	left    atomic.Int64  // that have no place in flight yet
-	drained chan struct{} // is sent to when there is one less
-	begun   atomic.Int64  // requests of the lane
-
-	// Only the taker whose turn it is reads and writes these.
-	whole   int   // at most
-	allowed int   // may wait by now
-	counted int64 // of begun
-	at      time.Time
-}
-
-type waiting struct {
-	taken
-	since time.Time
-}
-
-const (
-	aheadFor      = 10 * time.Millisecond
-	countedFor    = 100 * time.Millisecond // longer: workers that begin at once say nothing of how soon they are free
-	giveBackAfter = time.Second
-)
-
-func newAhead(whole int) *ahead {
-	return &ahead{waiting: make(chan waiting, 2*whole), drained: make(chan struct{}, 1), whole: whole}
-}
-
-// most waits until half of what may wait has begun, and returns how many more may.
-func (a *ahead) most(ctx context.Context) int {
-	if now := time.Now(); now.Sub(a.at) >= countedFor {
-		begun := a.begun.Load()
-		a.allowed = int(min(int64(a.whole), (begun-a.counted)*int64(aheadFor)/int64(now.Sub(a.at))))
-		a.counted, a.at = begun, now
-	}
-	return max(a.allowed-a.drain(ctx, a.allowed/2), 0)
-}
-
-// drain waits until no more than some are left, and returns how many are.
-func (a *ahead) drain(ctx context.Context, some int) int {
-	for int(a.left.Load()) > some && ctx.Err() == nil {
-		select {
-		case <-a.drained:
-		case <-ctx.Done():
-		}
-	}
-	return int(a.left.Load())
-}
-
-// add has a request wait.
-func (a *ahead) add(t taken) {
-	a.left.Add(1)
-	a.waiting <- waiting{t, time.Now()}
-}
-
-// pass passes what waits to workers, as the lane has places in flight.
-func (l *lane) pass(work chan<- taken) {
-	for w := range l.ahead.waiting {
-		if l.place(w.since) {
-			work <- w.taken
-		} else {
-			if isLarge(w.Request) {
-				l.large.waiting.Done()
-			}
-			_ = w.NakWithDelay(retry.PullExpiry) // or one of our own pulls has it again
-		}
-		l.ahead.left.Add(-1)
-		select {
-		case l.ahead.drained <- struct{}{}:
-		default:
-		}
-	}
-}
-
-// place takes a place in flight for what waits since a time, and reports whether there was one in time.
-func (l *lane) place(since time.Time) bool {
-	if l.places.Try() {
-		return true
-	}
-	ctx, stop := context.WithDeadline(context.Background(), since.Add(min(giveBackAfter, l.queue.AckWait()/3)))
-	defer stop()
-	return l.places.Take(ctx) == nil
 }
 
 // awaitQueue handles a take that brought nothing. A deleted consumer looks like a silent one, so it is looked up until

@@ -32,7 +32,6 @@ type lane struct {
 	places  admission.Slots // in flight
 	pulling admission.Slots // of the one taker that takes for workers
 	more    bool            // the last pull brought some
-	ahead   *ahead
 	large   large
 	fault   atomic.Pointer[string]
 }
@@ -53,7 +52,7 @@ func (l *lane) unhealthy(log zerolog.Logger, f string) {
 	}
 }
 
-// take takes as many requests as workers are free, and a few ahead of them, or makes a probe.
+// take takes as many requests as workers are free, or makes a probe. None waits in a buffer, where its AckWait would run out.
 func (c *Consumer[R]) take(ctx, hard context.Context, l *lane, work chan<- taken) error {
 	permit, err := c.hold.Acquire(ctx)
 	if err != nil {
@@ -75,6 +74,10 @@ func (c *Consumer[R]) take(ctx, hard context.Context, l *lane, work chan<- taken
 	return err
 }
 
+// gatherFor is how long a pull waits at most for a third of the places to be free, so that it brings many requests, whose events leave
+// together. There are a quarter more places than calls, so calls hardly wait for that.
+const gatherFor = 4 * time.Millisecond
+
 // takeForWorkers passes requests to the workers. An empty queue is asked for one request until there is one: so it
 // keeps one worker from the program's other queues, and they never keep that worker from it.
 func (c *Consumer[R]) takeForWorkers(ctx context.Context, permit *hold.Permit, l *lane, work chan<- taken) error {
@@ -83,11 +86,10 @@ func (c *Consumer[R]) takeForWorkers(ctx context.Context, permit *hold.Permit, l
 	}
 	defer l.pulling.Free()
 	l.large.waiting.Wait()
-	n, most := 1, 0
+	n := 1
 	if l.more {
-		n, most = l.queue.Max(), l.ahead.most(ctx)
-	} else { // the place that an empty queue keeps may be the lane's only one
-		l.ahead.drain(ctx, 0)
+		n = l.queue.Max()
+		retry.PauseUntil(ctx, l.places.Room(), gatherFor)
 	}
 	free, err := l.places.TakeSome(ctx, n)
 	if err != nil {
@@ -103,18 +105,19 @@ func (c *Consumer[R]) takeForWorkers(ctx context.Context, permit *hold.Permit, l
 	}
 	asked := free
 	give := func(r *bus.Request) {
+		if free > 0 {
+			free--
+		} else { // it was asked for before the connection was lost
+			c.lease.take(r)
+			_ = l.places.Take(context.Background())
+		}
 		if isLarge(r) {
 			l.large.waiting.Add(1)
 		}
-		if free > 0 {
-			free--
-			work <- taken{r, l}
-		} else { // ahead, or asked for before the connection was lost
-			l.ahead.add(taken{r, l})
-		}
+		work <- taken{r, l}
 	}
 	if l.more {
-		err = l.queue.Some(ctx, asked+most, give)
+		err = l.queue.Some(ctx, asked, give)
 	} else {
 		var r *bus.Request
 		for err = bus.ErrNoMessage; errors.Is(err, bus.ErrNoMessage) && !permit.Spent(); {

@@ -61,7 +61,7 @@ func (h *harness) state() *jetstream.ConsumerInfo {
 	return info
 }
 
-func TestNoMessageIsTakenAheadOfSlowCalls(t *testing.T) {
+func TestNoMessageIsInTheProcessThatNoWorkerHas(t *testing.T) {
 	h := newHarness(t)
 	begun, release := make(chan string, 100), make(chan struct{})
 	stop := h.run(100, admission.NewSlots(8), func(ctx context.Context, r attempt.Request[messages.EnrollRequest]) (messages.Event, error) {
