@@ -356,6 +356,20 @@ func TestALinkToWhatWasFoundNamesNobody(t *testing.T) {
 	}
 }
 
+// What is queued has no reason, and was not there before it was published.
+func TestAFilterHoldsForWhatIsQueuedToo(t *testing.T) {
+	t.Parallel()
+	in := installed(t)
+	in.store("mail.send.requested", body{"request_id": "news"})
+	for query, want := range map[string]bool{"": true, "&since=1h": true, "&reason=refused": false, "&until=1h": false,
+		"&operation=mandate.enroll": false} {
+		status, page := in.get("/requests?state=queued" + query)
+		if got := strings.Contains(page, `href="/requests/news"`); got != want || status != http.StatusOK {
+			t.Errorf("%q: %d, it is listed: %v, want %v", query, status, got, want)
+		}
+	}
+}
+
 func TestARowOfNoCertainRequestIsNotDenied(t *testing.T) {
 	t.Parallel()
 	in := installed(t)

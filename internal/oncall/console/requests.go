@@ -99,9 +99,12 @@ func (s *Server) listed(r *http.Request, f index.Filter) (p listPage, err error)
 
 // queuedRows returns requests that no worker has taken: they have no event and are not in the index.
 func (s *Server) queuedRows(r *http.Request, f index.Filter) (rows []index.Row, err error) {
-	q := inspect.Query{Operations: f.Operations, States: f.States, Since: f.Since, Limit: f.Limit}
+	q := inspect.Query{Operations: f.Operations, States: f.States, Reasons: f.Reasons, Since: f.Since, Limit: f.Limit}
 	found, err := s.reader.List(r.Context(), q, time.Now())
 	for _, row := range found {
+		if !f.Until.IsZero() && !row.Time.Before(f.Until) {
+			continue
+		}
 		rows = append(rows, index.Row{Kind: index.Kind{Operation: row.Operation, State: row.State, Reason: row.Reason},
 			RequestID: row.RequestID, At: row.Time.Time, Began: row.Time.Time})
 	}
