@@ -30,8 +30,7 @@ import (
 
 // Client publishes requests and reads their events. The zero value is not usable.
 type Client struct {
-	// Trace returns the traceparent and tracestate of a context, which requests carry; nil means that they carry none. Set it
-	// before the client is used. With OpenTelemetry:
+	// Trace returns the traceparent and tracestate that requests of a context carry. Set it before the client is used. With OpenTelemetry:
 	//
 	//	client.Trace = func(ctx context.Context) map[string]string {
 	//		trace := propagation.MapCarrier{}
@@ -51,27 +50,21 @@ func (c *Client) Lane(name string) *Client {
 	return &in
 }
 
-// New makes a client of a connection's JetStream. So that it comes back after every
-// outage, connect with nats.MaxReconnects(-1); the default gives up after two minutes.
-// Behind a leaf node give it jetstream.NewWithDomain.
+// New makes a client of a connection's JetStream, of jetstream.NewWithDomain behind a leaf node. Connect with
+// nats.MaxReconnects(-1): by default a connection gives up after two minutes.
 func New(js jetstream.JetStream) *Client { return &Client{js: js} }
 
 // What errors of this package mean. Others come from the context, from NATS, or are a
 // *messages.Invalid.
 var (
 	// ErrNotTaken says that nothing was stored: no stream takes the subject from this user.
-	// The user may not publish it, its lane is not declared, or NATS is not provisioned.
 	ErrNotTaken = errors.New("not published: no stream takes it; may this user publish it, is its lane declared, and was `errand provision` run?")
-	// ErrTooLarge says that nothing was stored: the server takes no message of that size. A
-	// list of recipients that is too long goes into an object store, see messages.ObjectRef.
+	// ErrTooLarge says that nothing was stored. A list of recipients that is too long goes into an object store, see messages.ObjectRef.
 	ErrTooLarge = errors.New("not published: it is larger than the server accepts")
-	// ErrNoAck says that nobody knows whether the request was stored: no answer came, though it was published again and again.
-	// Publish the same later: with a RequestID it is run once. A user who may not publish
-	// the subject or hear the answer (see the inbox above), and one whose import leads to no
-	// stream, get it too. It wraps what the last attempt met.
+	// ErrNoAck says that nobody knows whether the request was stored: no answer came. Publish the same later: with a RequestID it is
+	// run once. A user who may not publish the subject or hear the answer (see the inbox above) gets it too.
 	ErrNoAck = errors.New("no acknowledgement: it is not known whether it was stored; publish the same again")
-	// ErrNoEvents says that this user has no such stream of events, and so cannot learn what
-	// became of a request that may be stored. A service runs `errand mirror` first.
+	// ErrNoEvents says that this user has no such stream of events. A service runs `errand mirror` first.
 	ErrNoEvents = errors.New("there is no stream of events for this user: a service runs `errand mirror` first")
 )
 

@@ -21,15 +21,14 @@ type Event struct {
 	Data      []byte      // the body, JSON
 }
 
-// Decode reads the body into the type of pkg/messages that belongs to the subject, such as
-// a *messages.EnrollSucceeded for mandate.enroll.succeeded, or into one of your own.
+// Decode reads the body into its type of pkg/messages, such as a *messages.EnrollSucceeded for mandate.enroll.succeeded, or one of
+// your own.
 func (e Event) Decode(into any) error { return messages.DecodeEvent(e.Data, into) }
 
-// Final reports whether the event ends its request. An uncertain one may be followed by
-// resolved, and any but a success by reopened, if its request is corrected.
+// Final reports whether the event ends its request. Resolved may follow an uncertain one, and reopened any but a success.
 func (e Event) Final() bool { return e.Operation != messages.Batch && e.State.Final(e.Operation) }
 
-// String is the subject. Printed whole, an event would show what is personal in its body.
+// String is the subject, and nothing personal.
 func (e Event) String() string { return e.Subject }
 
 // About is the event itself: what the outcomes have in common.
@@ -50,20 +49,19 @@ func delivered(m jetstream.Msg) (Event, error) {
 	return e, err
 }
 
-// Outcome is how a request ended: a Succeeded, Partial, Failed, Uncertain or Erased, to be told apart by a type switch, or
-// the Resolved that may follow an Uncertain.
+// Outcome is how a request ended, to be told apart by a type switch: Succeeded, Partial, Failed, Uncertain or Erased, or the
+// Resolved that may follow an Uncertain.
 type Outcome interface{ About() Event }
 
-// Succeeded says that the payer is enrolled, every valid recipient was accepted, the transactions
-// were listed, or the account was reported. The event's body says more (messages.EnrollSucceeded,
-// SendOutcome, TransactionsListed, AccountReported).
+// Succeeded says that the payer is enrolled, every valid recipient was accepted, the transactions were listed, or the account was
+// reported. The body says more (messages.EnrollSucceeded and others).
 type Succeeded struct {
 	Event
 	LeftOut int // addresses of a message that are not valid or suppressed: messages.SendOutcome.Unsent says which
 }
 
-// Link returns where the payer of an enrollment authorises the mandate; false means that there is no link: of another operation.
-// An enrollment that was found out only later is Resolved: the answer with its link was lost.
+// Link is where the payer of an enrollment authorises the mandate, false for another operation. Resolved has none: its answer was
+// lost.
 func (s Succeeded) Link() (link string, ok bool) {
 	var body struct {
 		Enrollment struct {
@@ -106,7 +104,7 @@ type Uncertain struct {
 }
 
 // Resolved says what an Uncertain request turned out to be: Became is messages.Succeeded, Accepted, Partial or Failed. The proof
-// is in the event's body (messages.EnrollResolved, SendResolved). An enrollment has no link: its answer was lost.
+// is in the body (messages.EnrollResolved, SendResolved).
 type Resolved struct {
 	Event
 	Became messages.State
@@ -115,8 +113,7 @@ type Resolved struct {
 // String is the subject and what it turned out to be.
 func (r Resolved) String() string { return r.Subject + ": " + string(r.Became) }
 
-// Erased says that a person had the request erased, whatever its outcome was. Its id is not
-// run again. Outcomes does not deliver it.
+// Erased says that a person had the request erased. Its id is not run again. Outcomes does not deliver it.
 type Erased struct{ Event }
 
 // Outcome reads a final event. What cannot be read of its body stays empty.

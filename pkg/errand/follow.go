@@ -17,16 +17,6 @@ import (
 // outcome, which may be followed by resolved or reopened: break when you have seen enough,
 // or end ctx. It survives reconnects.
 //
-//	for e, err := range client.Follow(ctx, receipt) {
-//		if err != nil {
-//			return err
-//		}
-//		fmt.Println(e.Subject)
-//		if e.Final() {
-//			break
-//		}
-//	}
-//
 // The last element has an error: the one of ctx, ErrNoEvents, or what kept the server from
 // making a consumer. The consumer takes no acknowledgement and is gone shortly after.
 func (c *Client) Follow(ctx context.Context, r Receipt) iter.Seq2[Event, error] {

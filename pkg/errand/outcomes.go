@@ -38,11 +38,9 @@ func (f Filter) selects(e Event) bool {
 		strings.HasPrefix(cmp.Or(said.ConflictsWith, e.RequestID), f.Prefix)
 }
 
-// Outcomes makes the durable consumer of that name, or takes the one that is there: over
-// every final event of op and the resolved ones that may follow. A new one begins with the
-// outcomes stored since a time, or with the next one if since is zero: make it before you
-// publish. For one that is there since means nothing. An unused one stays until it is
-// deleted. Several processes, or calls of Run, share the outcomes of one name.
+// Outcomes makes the durable consumer of that name, or takes the one that is there: over every final event of op and the resolved
+// ones that may follow. A new one begins with the outcomes stored since a time, or with the next one if since is zero: make it
+// before you publish. It stays until it is deleted. Several processes, or calls of Run, share the outcomes of one name.
 //
 // Errors: ErrNoEvents, an invalid name or operation, or the server's.
 func (c *Client) Outcomes(ctx context.Context, durable string, op messages.Operation, since time.Time) (*Outcomes, error) {
@@ -87,16 +85,13 @@ func outcomeSubjects(op messages.Operation) (list []string) {
 	return list
 }
 
-// Run calls handle with outcomes, one after the other, until ctx ends, which is not an error.
+// Run calls handle with outcomes, one after the other, until ctx ends, which is not an error. It survives reconnects. Errors: the
+// consumer was deleted, or the connection closed.
 //
-// An outcome is acknowledged when handle returns nil. When it returns an error it comes
-// again, after a second at first and a minute in the end, for ever; others go on meanwhile,
-// so one may come after an outcome of the same request that is newer. It also comes again
-// when the process is killed before the acknowledgement: handle must bear to see an event
-// twice, and knows it by its ce-id. While handle works the outcome is kept from others, however
-// long it takes. Conflicts are among the outcomes: Failed with ReasonConflict.
-//
-// Run survives reconnects. Errors: the consumer was deleted, or the connection closed.
+// An outcome is acknowledged when handle returns nil. After an error it comes again, in a second at first and a minute in the end,
+// for ever; others go on meanwhile, so one may come after a newer one of its request. It also comes again when the process was
+// killed: handle must bear to see an event twice, and knows it by its ce-id. However long handle works, others do not get it.
+// Conflicts are among the outcomes: Failed with ReasonConflict.
 func (o *Outcomes) Run(ctx context.Context, handle func(context.Context, Outcome) error) error {
 	// One at a time: what waits in a buffer would run into AckWait.
 	all, err := o.consumer.Messages(jetstream.PullMaxMessages(1), jetstream.PullHeartbeat(time.Second),

@@ -30,16 +30,13 @@ type Receipt struct {
 	Sequence  uint64             `json:"sequence"`
 	// Fingerprint is the fingerprint of the request's contents; final events carry it too.
 	Fingerprint string `json:"fingerprint,omitempty"`
-	// Duplicate: JetStream had a message with the same Nats-Msg-Id within the last two minutes
-	// and did not store this one; Stream and Sequence are that message's. After Publish and
-	// NewMsg that was the very same request, perhaps an earlier attempt of the same call, and nothing is
-	// lost, unless it was corrected since: it is not run again, and Wait finds no outcome. With a
-	// Nats-Msg-Id of your own it may have been another one, and this one is lost.
+	// Duplicate: JetStream got a message with the same Nats-Msg-Id within two minutes, which Stream and Sequence are of, and did not
+	// store this one. After Publish and NewMsg it was the same request, perhaps of the same call; one that was corrected since is
+	// not run again. With a Nats-Msg-Id of your own it may have been another one, and this one is lost.
 	Duplicate bool `json:"duplicate,omitempty"`
 }
 
-// Position is <stream>-<sequence>: the id under which a conflict is reported, and a request
-// that cannot be read. It is the request id of one that names none.
+// Position is <stream>-<sequence>: the id of a conflict, and of a request that names none or cannot be read.
 func (r Receipt) Position() string { return r.Stream + "-" + strconv.FormatUint(r.Sequence, 10) }
 
 // Publish checks a request and stores it through JetStream. While no acknowledgement comes it publishes the same again,
@@ -69,9 +66,9 @@ func (c *Client) Publish(ctx context.Context, r messages.Request) (Receipt, erro
 	return c.PublishMsg(ctx, m)
 }
 
-// PublishAll publishes thousands of requests as Publish does, a few hundred at a time, and waits for all. The receipt and the
-// error of a request have its place in the list; errors.Join(errs...) is nil when all were stored. Their order in the
-// stream is not the list's: do not give a request and its correction to one call.
+// PublishAll publishes thousands of requests, a few hundred at a time, and waits for all. The receipt and the error of a request
+// have its place in the list; errors.Join(errs...) is nil when all were stored. They are not stored in order: leave a correction
+// to a later call.
 func (c *Client) PublishAll(ctx context.Context, requests ...messages.Request) (receipts []Receipt, errs []error) {
 	const window = 256 // under way at once
 	receipts, errs = make([]Receipt, len(requests)), make([]error, len(requests))
@@ -88,13 +85,11 @@ func (c *Client) PublishAll(ctx context.Context, requests ...messages.Request) (
 	return receipts, errs
 }
 
-// NewMsg checks the body of a request and makes the message for it: for those who keep the
-// bytes before they publish them, in an outbox (examples/outbox), or add a traceparent. The error is a
-// *messages.Invalid.
+// NewMsg checks the body of a request and makes the message for it, for an outbox that keeps its bytes (examples/outbox). The
+// error is a *messages.Invalid.
 //
-// Its Nats-Msg-Id is made of operation, request id and contents, so that JetStream drops the
-// same request for the same, but neither a correction nor another operation's request. A
-// request without an id has none: PublishMsg does not repeat it, and published twice it is run twice.
+// Its Nats-Msg-Id, of operation, request id and contents, lets JetStream drop the same request but no correction. A request
+// without an id has none: published twice it is run twice.
 func NewMsg(op messages.Operation, body []byte) (*nats.Msg, error) {
 	meta, err := messages.Check(op, body)
 	if err == nil {
@@ -110,9 +105,8 @@ func NewMsg(op messages.Operation, body []byte) (*nats.Msg, error) {
 	return m, nil
 }
 
-// PublishMsg stores a message of NewMsg, or one of your own as it is: its bytes are not
-// checked, and a request that breaks a rule ends as failed with ReasonInvalidRequest. It repeats as Publish does where the
-// message has a request id, in its body or as its Nats-Msg-Id. Errors are the errors of Publish; a subject that takes no
+// PublishMsg stores a message of NewMsg, or one of your own as it is: its bytes are not checked. It repeats as Publish does where
+// the message has a request id, in its body or as its Nats-Msg-Id. Errors are the errors of Publish; a subject that takes no
 // requests is a *messages.Invalid.
 func (c *Client) PublishMsg(ctx context.Context, m *nats.Msg) (Receipt, error) {
 	s := messages.ParseSubject(m.Subject)

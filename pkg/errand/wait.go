@@ -22,14 +22,10 @@ const (
 	restart   = 3 * time.Second // for how long a stream may be missing that was not seen before
 )
 
-// Wait returns the outcome of a published request, whether it is stored already or comes
-// before ctx ends. It reads what is stored, so that nothing is missed between Publish and
-// Wait or while the connection is away, and leaves nothing at the server. A conflict, and a
-// request that cannot be read, is reported under the receipt's Position; Wait finds that too,
-// and takes no other request's outcome with the same id for this one's.
+// Wait returns the outcome of a published request, whether it is stored already or comes before ctx ends. It leaves nothing at the
+// server. It finds a conflict too, and takes no outcome of other contents under the same id for this one's.
 //
-// It looks every half a second in the end: for a few requests at a time, those that a
-// person or an HTTP request waits for. Use Outcomes for the many.
+// It looks every half a second in the end, for requests that a person or an HTTP request waits for: use Outcomes for the many.
 //
 // Errors: the one of ctx, and the request goes on; ErrNoEvents.
 func (c *Client) Wait(ctx context.Context, r Receipt) (Outcome, error) {

@@ -2,11 +2,10 @@ package messages
 
 import "errand/internal/wire"
 
-// MaxBatch is how many recipients a batch has at most: the service takes no more in one call.
+// MaxBatch is how many recipients the service takes in one call.
 const MaxBatch = 1000
 
-// BatchBody is the body of mail.batch.started, accepted, refused, deferred and
-// uncertain.
+// BatchBody is the body of mail.batch.<state>.
 type BatchBody struct {
 	Common
 	Batch        int          `json:"batch"` // from 1
@@ -24,9 +23,8 @@ type BatchBody struct {
 	Secret       *SecretKeys  `json:"secret,omitempty"`        // of a started batch; left out when a worker announces it again
 }
 
-// MarshalJSON cuts the message.
-func (b BatchBody) MarshalJSON() ([]byte, error) {
-	type plain BatchBody
+// encoded cuts the message.
+func (b BatchBody) encoded() ([]byte, error) {
 	b.Message = wire.Cut(b.Message)
-	return wire.Marshal(plain(b))
+	return wire.Marshal(b)
 }

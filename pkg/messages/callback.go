@@ -2,9 +2,8 @@ package messages
 
 import "errand/internal/wire"
 
-// CallbackBody is the body of mandate.callback.received: what somebody sent to the
-// return_url of an enrollment. It is a hint and never the truth: the e-mandate document
-// shows neither payload nor signature of a callback, and anyone who has the URL can send one.
+// CallbackBody is the body of mandate.callback.received: what was sent to the return_url of an enrollment. It is a hint, never the
+// truth: anyone who has the URL can send one.
 type CallbackBody struct {
 	Common
 	Method      string           `json:"method"` // GET or POST
@@ -17,11 +16,10 @@ type CallbackBody struct {
 	Checksum    CallbackChecksum `json:"checksum"`
 }
 
-// MarshalJSON cuts the content type.
-func (b CallbackBody) MarshalJSON() ([]byte, error) {
-	type plain CallbackBody
+// encoded cuts the content type.
+func (b CallbackBody) encoded() ([]byte, error) {
 	b.ContentType = wire.Cut(b.ContentType)
-	return wire.Marshal(plain(b))
+	return wire.Marshal(b)
 }
 
 // CallbackEncoding is how the body of a callback stands in its event.
@@ -34,8 +32,7 @@ const (
 	CallbackWithheld CallbackEncoding = "withheld" // left out: it would name a payer, or is too large
 )
 
-// CallbackChecksum is what the field checksum of a callback shows, by the rule that is
-// assumed of it. Even with a valid one the callback remains a hint.
+// CallbackChecksum is what the field checksum of a callback shows, by a rule that is assumed. A valid one is a hint as well.
 type CallbackChecksum string
 
 // What a checksum shows.

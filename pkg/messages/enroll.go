@@ -24,9 +24,7 @@ type EnrollRequest struct {
 	Enrollment
 }
 
-// MarshalJSON writes what Decode reads; optional fields that are empty are
-// left out. Publish a request again with the same bytes, not what
-// was decoded: its defaults are filled in, which makes another fingerprint.
+// MarshalJSON writes what Decode reads. To publish a request again keep its bytes: what was decoded has another fingerprint.
 func (r EnrollRequest) MarshalJSON() ([]byte, error) {
 	type plain EnrollRequest
 	r.GiveUpAt, r.NotBefore = r.GiveUpAt.UTC(), r.NotBefore.UTC()
@@ -48,8 +46,7 @@ func orNull(n json.Number) *json.Number {
 	return &n
 }
 
-// Enrollment is the enrollment request of the e-mandate document, field for
-// field; it is what goes to the upstream.
+// Enrollment is the enrollment request of the e-mandate document.
 type Enrollment struct {
 	PortalKey            string          `json:"portal_key,omitempty"`
 	OrderNumber          string          `json:"order_number"`
@@ -139,8 +136,7 @@ type EnrollStarted struct {
 	AfterUnknown bool `json:"after_unknown,omitempty"`
 }
 
-// Defaults are the values of fields the request left out, computed for each call, so that none after a long outage has a date
-// that has passed. The service sets its own link_expired_at; errand's own return_url holds a token and is not told.
+// Defaults are the values of fields the request left out, computed for each call, so that no date has passed.
 type Defaults struct {
 	MaxFrequency  json.Number `json:"max_frequency,omitempty"`
 	EffectiveDate string      `json:"effective_date,omitempty"` // 2006-01-02
@@ -169,12 +165,11 @@ type EnrollUncertain struct {
 	AfterUnknown bool              `json:"after_unknown,omitempty"`
 }
 
-// MarshalJSON cuts the texts and writes nil evidence as [].
-func (b EnrollUncertain) MarshalJSON() ([]byte, error) {
-	type plain EnrollUncertain
+// encoded cuts the texts and writes nil evidence as [].
+func (b EnrollUncertain) encoded() ([]byte, error) {
 	b.Message, b.OrderNumber = wire.Cut(b.Message), wire.Cut(b.OrderNumber)
 	b.Evidence = listed(b.Evidence)
-	return wire.Marshal(plain(b))
+	return wire.Marshal(b)
 }
 
 // EnrollResolved is the body of mandate.enroll.resolved: what became of an enrollment
@@ -188,10 +183,9 @@ type EnrollResolved struct {
 	Fingerprint string            `json:"fingerprint"`
 }
 
-// MarshalJSON cuts the order number and writes nil evidence as [].
-func (b EnrollResolved) MarshalJSON() ([]byte, error) {
-	type plain EnrollResolved
+// encoded cuts the order number and writes nil evidence as [].
+func (b EnrollResolved) encoded() ([]byte, error) {
 	b.OrderNumber = wire.Cut(b.OrderNumber)
 	b.Evidence = listed(b.Evidence)
-	return wire.Marshal(plain(b))
+	return wire.Marshal(b)
 }

@@ -33,7 +33,7 @@ type Common struct {
 	Lane      string `json:"lane,omitempty"`     // that the request was published to, in started and final events; "" for DefaultLane
 }
 
-// Head returns c itself, so that the program that stores an event can fill it in.
+// Head returns c, which programs fill in.
 func (c *Common) Head() *Common { return c }
 
 // Subject is the subject the event is stored on.
@@ -42,19 +42,14 @@ func (e Event) Subject() string { return e.Operation.Subject(e.State, e.ID) }
 // Type is the CloudEvents type: the subject without the id.
 func (e Event) Type() string { return e.Operation.Subject(e.State, "") }
 
-// RequestID is the id of the request the event belongs to, without the number
-// of a batch.
+// RequestID is the ID, without the number of a batch.
 func (e Event) RequestID() string {
 	id, _, _ := strings.Cut(e.ID, ".")
 	return id
 }
 
-// Headers sets the CloudEvents 1.0 headers of binary mode and the content type in
-// dst; other headers in dst are left alone. id is the ce-id and must be the same
-// whenever the same event is published again; a caller that wants it for a Nats-Msg-Id too
-// sets that. ce-subject and ce-time are left out where the event has no
-// request or no time. Of deliveries, written by the thousand, only ce-id, ce-type
-// and the content type are set. Values never hold control characters.
+// Headers sets the CloudEvents 1.0 headers and the content type in dst; id is the ce-id, the same whenever the event is published
+// again. Deliveries have ce-id, ce-type and the content type alone.
 func (e Event) Headers(dst map[string][]string, source, id string) {
 	values := make([]string, 0, 7)
 	set := func(name, value string) {
@@ -81,8 +76,7 @@ func (e Event) Headers(dst map[string][]string, source, id string) {
 	}
 }
 
-// Encode is the body as compact JSON. Texts of others in it are cut to 500
-// characters; <, > and & stay as they are, unlike with json.Marshal.
+// Encode is the body as it is published: texts of others are cut to 500 characters.
 func (e Event) Encode() ([]byte, error) {
 	data, err := encodeBody(e.Body)
 	if err != nil {
@@ -92,16 +86,14 @@ func (e Event) Encode() ([]byte, error) {
 }
 
 func encodeBody(b Body) ([]byte, error) {
-	// Called directly, a MarshalJSON is not scanned a second time.
-	if m, ok := b.(json.Marshaler); ok {
-		return m.MarshalJSON()
+	if b, ok := b.(interface{ encoded() ([]byte, error) }); ok {
+		return b.encoded()
 	}
 	return wire.Marshal(b)
 }
 
-// DecodeEvent reads an event body written by these programs back into a pointer
-// to its struct. Fields it does not know are ignored: a newer program may have
-// written it. Errors are plain, never *Invalid, and quote nothing of the event.
+// DecodeEvent reads an event's body into a pointer to its struct. Fields that it does not know are ignored. The error quotes
+// nothing.
 func DecodeEvent(data []byte, into any) error {
 	if json.Unmarshal(data, into) != nil {
 		return errEvent
@@ -131,7 +123,7 @@ func (t Time) MarshalJSON() ([]byte, error) {
 	return append(t.append(b), '"'), nil
 }
 
-// UnmarshalJSON reads any RFC 3339 time that can be written in UTC; null leaves t alone.
+// UnmarshalJSON reads any RFC 3339 time; null leaves t alone.
 func (t *Time) UnmarshalJSON(data []byte) error {
 	if string(data) == "null" {
 		return nil
@@ -149,8 +141,7 @@ func (t *Time) UnmarshalJSON(data []byte) error {
 // out of the years 0 to 9999.
 func hasYear(t time.Time) bool { return t.Year() >= 0 && t.Year() <= 9999 }
 
-// FailedBody is the body of mandate.enroll.failed, mandate.transactions.failed
-// and mail.account.failed.
+// FailedBody is the body of every failed but mail.send.failed.
 type FailedBody struct {
 	Common
 	Reason        Reason              `json:"reason"`
@@ -163,15 +154,14 @@ type FailedBody struct {
 	AfterUnknown  bool                `json:"after_unknown,omitempty"`
 }
 
-// MarshalJSON cuts the texts and writes nil fields as {}.
-func (b FailedBody) MarshalJSON() ([]byte, error) {
-	type plain FailedBody
+// encoded cuts the texts and writes nil fields as {}.
+func (b FailedBody) encoded() ([]byte, error) {
 	b.Message, b.OrderNumber, b.ConflictsWith = wire.Cut(b.Message), wire.Cut(b.OrderNumber), wire.Cut(b.ConflictsWith)
 	b.Fields = cutFields(b.Fields)
 	if b.Fields == nil {
 		b.Fields = map[string][]string{}
 	}
-	return wire.Marshal(plain(b))
+	return wire.Marshal(b)
 }
 
 // DeferredBody is the body of mandate.enroll.deferred and mail.send.deferred:
@@ -187,11 +177,10 @@ type DeferredBody struct {
 	Fingerprint  string `json:"fingerprint"`
 }
 
-// MarshalJSON cuts the message.
-func (b DeferredBody) MarshalJSON() ([]byte, error) {
-	type plain DeferredBody
+// encoded cuts the message.
+func (b DeferredBody) encoded() ([]byte, error) {
 	b.Message = wire.Cut(b.Message)
-	return wire.Marshal(plain(b))
+	return wire.Marshal(b)
 }
 
 // maxFieldsSize is how many octets of fields an event carries: it must fit one
@@ -231,9 +220,8 @@ func listed(list []json.RawMessage) []json.RawMessage {
 	return list
 }
 
-// ReopenedBody is the body of mandate.enroll.reopened and mail.send.reopened:
-// the request had an outcome and is run again, since its contents were corrected
-// or a person said so. It is never abridged: what is run depends on it.
+// ReopenedBody is the body of mandate.enroll.reopened and mail.send.reopened: the request was corrected, or a person had it run
+// again.
 type ReopenedBody struct {
 	Common
 	By           string       `json:"by"` // ByCorrection, or who did it
@@ -245,27 +233,19 @@ type ReopenedBody struct {
 	Fingerprint  string       `json:"fingerprint"`             // of the contents that run from now on
 }
 
-// PriorOutcome is the outcome that a request had before it was reopened or erased.
+// PriorOutcome is what a request had ended as.
 type PriorOutcome struct {
 	State  State  `json:"state"`            // of a reopened one failed, uncertain or partial
 	Reason Reason `json:"reason,omitempty"` // none for partial
 }
 
-// ByCorrection is who reopened a request that was published again with other
-// contents.
-const ByCorrection = "correction"
-
-// MarshalJSON cuts the texts.
-func (b ReopenedBody) MarshalJSON() ([]byte, error) {
-	type plain ReopenedBody
+// encoded cuts the texts.
+func (b ReopenedBody) encoded() ([]byte, error) {
 	b.By, b.Why = wire.Cut(b.By), wire.Cut(b.Why)
-	return wire.Marshal(plain(b))
+	return wire.Marshal(b)
 }
 
-// ErasedBody is the body of an event that stays when what is stored of a person was
-// erased: of a request, mandate.enroll.erased and so on, and of each of its batches, so
-// that the id is not run again; of a row of the sending log, mail.delivery.erased, or a state of a
-// record of the transaction list, so that it is not published again. It says nothing of the person.
+// ErasedBody is the body of what stays when a person's data was erased, so that no id is run again and no row published again.
 type ErasedBody struct {
 	Common
 	Was     *PriorOutcome `json:"was,omitempty"`      // the outcome that the request had; nil for batches and rows

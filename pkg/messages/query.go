@@ -7,8 +7,7 @@ import (
 	"errand/internal/wire"
 )
 
-// TransactionsRequest is the body of mandate.transactions.requested: the
-// filters of the e-mandate document's list, "" for those not given.
+// TransactionsRequest is the body of mandate.transactions.requested: the list's filters.
 type TransactionsRequest struct {
 	RequestID               string `json:"request_id,omitempty"`
 	OrderNumber             string `json:"order_number,omitempty"`
@@ -47,9 +46,7 @@ var accountFields = []field[AccountRequest]{
 	{"request_id", optional, func(r *AccountRequest, v value) { r.RequestID = v.requestID() }},
 }
 
-// TransactionsPage is the body of mandate.transactions.page. The pages of a request
-// are published in order, each once: a listing that was interrupted or deferred
-// goes on with the page after the last one.
+// TransactionsPage is the body of mandate.transactions.page. Pages come in order, each once.
 type TransactionsPage struct {
 	Common
 	Page        int               `json:"page"`        // from 1
@@ -60,11 +57,10 @@ type TransactionsPage struct {
 	Fingerprint string            `json:"fingerprint"` // the request's: pages of other contents are not continued
 }
 
-// MarshalJSON writes nil records as [].
-func (b TransactionsPage) MarshalJSON() ([]byte, error) {
-	type plain TransactionsPage
+// encoded writes nil records as [].
+func (b TransactionsPage) encoded() ([]byte, error) {
 	b.Records = listed(b.Records)
-	return wire.Marshal(plain(b))
+	return wire.Marshal(b)
 }
 
 // TransactionsListed is the body of mandate.transactions.listed.

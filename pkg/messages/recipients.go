@@ -21,19 +21,12 @@ func Recipients(addresses ...string) json.RawMessage {
 	return text
 }
 
-// ParseRecipient returns the bare address of one recipient; a display name or a
-// comment around it is dropped. Addresses outside ASCII are taken, RFC 6531,
-// but no character that nobody sees: an address with one looks like another. A
-// display name may have spaces outside ASCII and variation selectors. The
-// error is the reason in a few words, without the address.
+// ParseRecipient returns the bare address of one recipient, without display name and comments. The error is the reason in a few
+// words, without the address.
 func ParseRecipient(text string) (address string, err error) { return mailbox.Parse(text) }
 
-// Addresses returns the texts of a decoded request's To, one recipient each, for
-// ParseRecipient to judge: the elements of the array, or the parts of a string
-// between its commas. A comma within a quoted string or a comment of RFC 5322
-// separates nothing, if the part that it belongs to is an address: a quote that is
-// never closed costs that one recipient alone. Nothing between two commas is passed
-// over, an empty element of an array is not.
+// Addresses are the recipients of To, for ParseRecipient to judge: the elements of the array, or what is between the commas of a
+// string, but for those within a quoted string or a comment of RFC 5322.
 func (r *SendRequest) Addresses() iter.Seq[string] { return addresses(r.To) }
 
 func addresses(raw []byte) iter.Seq[string] {
@@ -182,10 +175,7 @@ func isSpace(c byte) bool { return c == ' ' || c == '\t' || c == '\r' || c == '\
 // maxLine is how much of one line of a recipient list is looked at, in octets.
 const maxLine = 16 << 10
 
-// Lines returns the lines of a recipient list, one address each, without the
-// spaces around it. Empty lines and a byte order mark are passed over. A line
-// too long for any address is cut, for ParseRecipient to refuse. An error of
-// the reader comes last; the line it broke off is not given.
+// Lines returns the lines of a recipient list that are not empty, trimmed. An error of the reader comes last.
 func Lines(r io.Reader) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		in := bufio.NewReaderSize(r, maxLine)

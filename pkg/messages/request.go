@@ -13,8 +13,7 @@ import (
 	"errand/internal/wire"
 )
 
-// Request is the body of a request: an EnrollRequest, a TransactionsRequest, a
-// SendRequest or an AccountRequest. With json.Marshal it becomes what is published on
+// Request is an EnrollRequest, a TransactionsRequest, a SendRequest or an AccountRequest. json.Marshal makes what is published on
 // Operation().Requested().
 type Request interface{ Operation() Operation }
 
@@ -33,9 +32,8 @@ func (AccountRequest) Operation() Operation { return Account }
 // Requests are the operations that can be requested.
 var Requests = []Operation{Enroll, Transactions, Send, Account}
 
-// Decode reads and checks the body of a request. The error is an *Invalid; the request then holds the fields without a fault.
-// Fields that were left out stay empty, but for OnUnknown. The recipients of a message are not judged, see ParseRecipient; there
-// is at least one text to judge.
+// Decode reads and checks the body of a request; recipients are not judged. The error is an *Invalid; the request then holds the
+// rest.
 func Decode[R EnrollRequest | TransactionsRequest | SendRequest | AccountRequest](data []byte) (r R, meta Meta, err error) {
 	switch r := any(&r).(type) {
 	case *EnrollRequest:
@@ -52,8 +50,7 @@ func Decode[R EnrollRequest | TransactionsRequest | SendRequest | AccountRequest
 	return r, meta, err
 }
 
-// Check is Decode by operation. The error is an *Invalid, also for an operation without
-// requests. It does not judge what the programs' configuration decides, see CheckTimes.
+// Check is Decode by operation; one without requests is an *Invalid too.
 func Check(op Operation, data []byte) (Meta, error) {
 	var meta Meta
 	var err error
@@ -72,9 +69,7 @@ func Check(op Operation, data []byte) (Meta, error) {
 	return meta, err
 }
 
-// Version counts the versions of what requests may say: it is raised with every field or
-// value that older programs refuse. `errand provision` notes it at the queues, so that
-// older programs leave what they refuse to newer ones while both run.
+// Version is raised with every field or value of a request that older programs refuse; they leave such requests to newer ones.
 const Version = 3
 
 // Meta is what is known of a request's body whether it is valid or not.
@@ -84,8 +79,8 @@ type Meta struct {
 	NotBefore, GiveUpAt time.Time // zero where the body names none that can be read
 }
 
-// ID is the id that a request names: its body's, or else its Nats-Msg-Id; "" if neither fits. A body that cannot be read, or
-// names an id that does not fit, as err says, does not run under the header's: nobody knows whose it is.
+// ID is the id of a request: its body's, or else its Nats-Msg-Id; "" if neither fits, or the body is not one to go by, as err
+// says.
 func (m Meta) ID(msgID string, err error) string {
 	invalid, ok := errors.AsType[*Invalid](err)
 	switch {
@@ -106,9 +101,8 @@ func (m Meta) FingerprintOf(data []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Invalid is the error of a request that breaks the rules. Fields maps each faulty
-// field to the rules it breaks, "body" being the message as a whole. It holds no
-// value of the request.
+// Invalid is the error of a request that breaks the rules. Fields maps each faulty field, or "body", to its faults. It holds no
+// value.
 type Invalid struct{ Fields map[string][]string }
 
 // Error lists fields and rules, by field.
@@ -126,8 +120,7 @@ func (e *Invalid) Error() string {
 	return b.String()
 }
 
-// CheckTimes holds not_before and give_up_at against their bounds, by the time at
-// which the request was published and how long events are kept, 0 for ever. The
+// CheckTimes checks not_before and give_up_at of a request that was published then; kept is how long events are, 0 for ever. The
 // error is an *Invalid.
 func CheckTimes(m Meta, published time.Time, kept time.Duration) error {
 	faults := map[string][]string{}

@@ -10,8 +10,7 @@ import (
 	"errand/internal/wire"
 )
 
-// SendRequest is the body of mail.send.requested: the message of the email
-// document, and what errand adds to it.
+// SendRequest is the body of mail.send.requested.
 type SendRequest struct {
 	RequestID       string            `json:"request_id,omitempty"`
 	OnUnknown       string            `json:"on_unknown,omitempty"` // report unless given
@@ -205,20 +204,20 @@ type SendStarted struct {
 	Secret      *SecretKeys  `json:"secret,omitempty"`     // of the one batch's call; left out when a worker announces it again
 }
 
-// Suppressed is a recipient that a batch leaves out because mail to it bounced before.
+// Suppressed is a recipient that a batch leaves out, as mail to it bounced.
 type Suppressed struct {
 	Recipient int    `json:"recipient"`    // its place in the batch as it was cut, from 0
 	At        *Time  `json:"at,omitempty"` // when the mail bounced, or a person said so
 	Why       string `json:"why,omitempty"`
 }
 
-// ReasonOfSuppressed is the reason of an InvalidAddress that mail bounced from before.
-const ReasonOfSuppressed = "suppressed"
+// What outcomes say of addresses that were left out.
+const (
+	ReasonOfSuppressed = "suppressed" // of an InvalidAddress that mail bounced from before
+	ListedInvalid      = 100          // addresses that an outcome lists; all are counted
+)
 
-// ListedInvalid is how many invalid addresses an outcome lists; all are counted.
-const ListedInvalid = 100
-
-// SendOutcome is the body of mail.send.accepted, partial, failed and uncertain.
+// SendOutcome is the body of mail.send.accepted, partial, failed, uncertain.
 type SendOutcome struct {
 	Common
 	Recipients     int                 `json:"recipients"` // valid and distinct, without those that are suppressed
@@ -226,7 +225,7 @@ type SendOutcome struct {
 	Batches        int                 `json:"batches"`
 	Duplicates     int                 `json:"duplicates"`
 	InvalidCount   int                 `json:"invalid_count"`
-	Invalid        []InvalidAddress    `json:"invalid"` // the first 100
+	Invalid        []InvalidAddress    `json:"invalid"` // the first of them: ListedInvalid
 	Unsettled      []Unsettled         `json:"unsettled,omitempty"`
 	UnsettledCount int                 `json:"unsettled_count,omitempty"`
 	Reason         Reason              `json:"reason,omitempty"`
@@ -257,9 +256,8 @@ type Unsettled struct {
 	Message    string `json:"message,omitempty"`
 }
 
-// MarshalJSON cuts the texts and the list of invalid addresses.
-func (b SendOutcome) MarshalJSON() ([]byte, error) {
-	type plain SendOutcome
+// encoded cuts the texts and the list of invalid addresses.
+func (b SendOutcome) encoded() ([]byte, error) {
 	b.Message, b.ConflictsWith = wire.Cut(b.Message), wire.Cut(b.ConflictsWith)
 	b.Fields = cutFields(b.Fields)
 	invalid := make([]InvalidAddress, min(len(b.Invalid), ListedInvalid))
@@ -276,15 +274,15 @@ func (b SendOutcome) MarshalJSON() ([]byte, error) {
 	}
 	b.Unsettled = unsettled
 	if b.Reason == "" {
-		return wire.Marshal(plain(b))
+		return wire.Marshal(b)
 	}
 	if b.Fields == nil {
 		b.Fields = map[string][]string{}
 	}
 	return wire.Marshal(struct { // with a reason, these are there even when empty
-		plain
+		SendOutcome
 		Unsettled  []Unsettled         `json:"unsettled"`
 		HTTPStatus int                 `json:"http_status"`
 		Fields     map[string][]string `json:"fields"`
-	}{plain(b), b.Unsettled, b.HTTPStatus, b.Fields})
+	}{b, b.Unsettled, b.HTTPStatus, b.Fields})
 }

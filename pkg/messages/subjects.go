@@ -1,7 +1,5 @@
-// Package messages is the contract between errand and those who use it: the
-// subjects, the requests and how they are checked, the events and what they
-// say. It knows nothing of NATS connections and needs only the standard
-// library, so that producers and consumers of any program may import it.
+// Package messages is the contract between errand and those who use it: subjects, requests and how they are checked, events and
+// what they say. It needs only the standard library.
 //
 //	request bytes ── Decode ──> request, Meta, *Invalid
 //	                               │
@@ -25,12 +23,10 @@ import (
 	"errand/internal/wire"
 )
 
-// Operation is what a request asks for or an event is about: the first two tokens
-// of the subject.
+// Operation is the first two tokens of a subject.
 type Operation string
 
-// The operations. Application, Deduction, Callback, Batch and Delivery have events and no
-// requests; Log is the mail log as a whole and has no request id.
+// The operations. Only Requests can be requested, the others have events; Log is the mail log as a whole, without a request id.
 const (
 	Enroll       Operation = "mandate.enroll"
 	Transactions Operation = "mandate.transactions"
@@ -44,8 +40,7 @@ const (
 	Log          Operation = "mail.log"
 )
 
-// Unmatched takes the place of the request id in the subject of a delivery or a transaction that
-// could not be matched to a request.
+// Unmatched is the id in the subject of what could be matched to no request.
 const Unmatched = "unmatched"
 
 // Requested is the subject requests of the operation are published on.
@@ -54,8 +49,7 @@ func (o Operation) Requested() string { return string(o) + ".requested" }
 // DefaultLane is the lane of requests that are published on Requested itself.
 const DefaultLane = "default"
 
-// RequestedIn is the subject requests of the operation are published on to be run in a lane, Requested for DefaultLane or "".
-// No stream takes a lane that was not declared.
+// RequestedIn is Requested for a lane, which must be declared; "" is DefaultLane.
 func (o Operation) RequestedIn(lane string) string {
 	if lane == "" || lane == DefaultLane {
 		return o.Requested()
@@ -63,11 +57,10 @@ func (o Operation) RequestedIn(lane string) string {
 	return o.Requested() + ".lane." + lane
 }
 
-// HasLanes says whether requests of the operation can be published to other lanes than DefaultLane.
+// HasLanes says whether there are other lanes than DefaultLane.
 func (o Operation) HasLanes() bool { return o == Enroll || o == Send }
 
-// Subject is the subject of the event that puts request id into state s. For
-// Batch, id is a BatchID. An empty id is left out together with its dot.
+// Subject is the subject of an event; the id of a Batch is a BatchID.
 func (o Operation) Subject(s State, id string) string {
 	if id == "" {
 		return string(o) + "." + string(s)
@@ -75,8 +68,7 @@ func (o Operation) Subject(s State, id string) string {
 	return string(o) + "." + string(s) + "." + id
 }
 
-// Filter matches every event of one request, whatever the state. A request's
-// history is read and written under exactly this string.
+// Filter matches every event of one request.
 func (o Operation) Filter(id string) string { return string(o) + ".*." + id }
 
 // BatchID names batch n, counted from 1, of request id.
@@ -85,9 +77,7 @@ func BatchID(id string, n int) string { return id + "." + strconv.Itoa(n) }
 // State is the third token of an event's subject.
 type State string
 
-// The states. Those of a delivery are Delivered, Deferred, Bounced and Unknown; its
-// request has Summary. Marked is of the log. Erased is what stays of a request, a
-// batch or a delivery whose data was erased.
+// The states: of a delivery Delivered, Deferred, Bounced and Unknown, of all of a request's Summary, of the log Marked.
 const (
 	Started   State = "started"
 	Deferred  State = "deferred"
@@ -112,8 +102,7 @@ const (
 	Requested State = "requested" // of a request itself, which is not an event
 )
 
-// Subject is what the subject of a message says. The zero Subject is of a message that is not
-// about requests.
+// Subject is what the subject of a message says.
 type Subject struct {
 	Operation Operation
 	State     State  // Requested for a request and for its dead letter
@@ -129,7 +118,7 @@ type Subject struct {
 //	dead.<a request's subject>                     a dead letter
 //	<domain>.<operation>.<state>[.<id>[.<batch>]]  an event
 //
-// It returns the zero Subject for anything else. It does not allocate.
+// and returns the zero Subject for anything else.
 func ParseSubject(subject string) Subject {
 	rest, dead := strings.CutPrefix(subject, "dead.")
 	dot := strings.IndexByte(rest, '.')
@@ -157,9 +146,8 @@ func ParseSubject(subject string) Subject {
 	return s
 }
 
-// Request returns the operation and the id of the request that the message belongs to: a batch and a
-// delivery belong to a message, a callback and the state of a mandate to an enrollment.
-// The id is "" for a request, a dead letter and the log as a whole.
+// Request is the operation and id of the request that the message belongs to, such as Send for a batch. The id is "" for a
+// request, a dead letter and the log.
 func (s Subject) Request() (Operation, string) {
 	switch s.Operation {
 	case Batch, Delivery:
@@ -173,10 +161,8 @@ func (s Subject) Request() (Operation, string) {
 // StateOf is the state in a subject, "" when there is none.
 func StateOf(subject string) State { return ParseSubject(subject).State }
 
-// Final reports whether nothing more is done for a request of operation o once it
-// is in state s, unless it is reopened, which it never is after Erased. Resolved
-// counts as final, as it follows a final state; for Batch it is the batch that is
-// settled, not its request. Deliveries and the log have no final state.
+// Final reports whether a request of operation o, or a Batch, has ended once it is in state s. Resolved counts, as it follows a
+// final state.
 func (s State) Final(o Operation) bool {
 	if s == Erased {
 		return o != Application && o != Deduction && o != Callback && o != Delivery && o != Log
@@ -220,10 +206,7 @@ const (
 var Reasons = []Reason{ReasonInvalidRequest, ReasonConflict, ReasonCancelled, ReasonRefused, ReasonUnavailable, ReasonBusy, ReasonHeld,
 	ReasonShortCount, ReasonNoAnswer, ReasonBadAnswer, ReasonInterrupted, ReasonLinkLost, ReasonScheduled}
 
-// ValidID says whether s can be the id of a request: [A-Za-z0-9_-]{1,64}, and no
-// id that the programs give. Those are Unmatched and <stream>-<sequence>, which
-// a request without an id of its own goes by; so the id in an event's subject
-// need not be valid in this sense.
+// ValidID says whether a request may have s as its id: [A-Za-z0-9_-]{1,64}, but not Unmatched or <stream>-<sequence>.
 func ValidID(s string) bool { return wire.IsID(s) && !isReservedID(s) }
 
 // streams are the names of errand's streams; none has a dash.

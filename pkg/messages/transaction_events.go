@@ -6,8 +6,8 @@ import (
 	"errand/internal/wire"
 )
 
-// TransactionBody is the body of mandate.application.<status> and of
-// mandate.deduction.<status>: one state that a record of the transaction list was seen in.
+// TransactionBody is the body of mandate.application.<status> and mandate.deduction.<status>: a state of a record of the
+// transaction list.
 type TransactionBody struct {
 	Common
 	EventID       string           `json:"event_id"`
@@ -20,8 +20,7 @@ type TransactionBody struct {
 	Transaction   json.RawMessage  `json:"transaction"` // the record of the e-mandate document, fields that are not in it kept
 }
 
-// TransactionBy is how the state was found. What is published is what the list says, whatever
-// caused the look.
+// TransactionBy is how the state was found: always in the list.
 type TransactionBy string
 
 // The ways.
@@ -46,9 +45,8 @@ type TransactionMatch struct {
 	Candidates []string   `json:"candidates,omitempty"` // request ids, when ambiguous
 }
 
-// MarshalJSON cuts the order number.
-func (b TransactionBody) MarshalJSON() ([]byte, error) {
-	type plain TransactionBody
+// encoded cuts the order number.
+func (b TransactionBody) encoded() ([]byte, error) {
 	b.OrderNumber = wire.Cut(b.OrderNumber)
-	return wire.Marshal(plain(b))
+	return wire.Marshal(b)
 }

@@ -20,9 +20,8 @@ type Unsent struct {
 	Message string
 }
 
-// Unsent says who got no mail, by a request's own list: its Addresses, or the Lines of its object. A recipient given twice is
-// named in both places. The error says that it cannot be told from this outcome, because it is of another list, or leaves out
-// some of what it counts: the events of the batches have them all.
+// Unsent says who got no mail, by a request's own list: its Addresses, or the Lines of its object. The error says that the list is
+// another one, or that the outcome leaves out some of what it counts, which the events of batches have.
 func (b *SendOutcome) Unsent(list iter.Seq[string]) (unsent []Unsent, err error) {
 	leftOut, suppressed := map[string]string{}, map[string]string{}
 	for _, i := range b.Invalid {
