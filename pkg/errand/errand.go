@@ -28,7 +28,7 @@ import (
 	"errand/pkg/messages"
 )
 
-// Client publishes requests and reads their events. The zero value is not usable.
+// Client publishes requests and reads their events. Make it with New.
 type Client struct {
 	// Trace returns the traceparent and tracestate that requests of a context carry. Set it before the client is used. With OpenTelemetry:
 	//

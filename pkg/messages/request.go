@@ -79,8 +79,8 @@ type Meta struct {
 	NotBefore, GiveUpAt time.Time // zero where the body names none that can be read
 }
 
-// ID is the id of a request: its body's, or else its Nats-Msg-Id; "" if neither fits, or the body is not one to go by, as err
-// says.
+// ID is the id of a request: its body's, or else its Nats-Msg-Id; "" if neither fits, or err says that the body is not one to go
+// by.
 func (m Meta) ID(msgID string, err error) string {
 	invalid, ok := errors.AsType[*Invalid](err)
 	switch {
