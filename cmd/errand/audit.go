@@ -9,14 +9,15 @@ import (
 
 	"errand/internal/oncall/act"
 	"errand/internal/oncall/inspect"
+	"errand/internal/programs"
 )
 
 type audit struct {
 	output
-	Verb  string `placeholder:"VERB" help:"Only this act: redrive, discard, retry, cancel, pause, resume, erase, reveal, suppress, unsuppress."`
-	Actor string `placeholder:"NAME" help:"Only what this person did."`
-	Since when   `placeholder:"TIME" help:"Since then: 24h, 3d, or a date such as 2026-01-31; default: all 400 days."`
-	Limit uint   `default:"50" help:"At most the newest N; 0 for all."`
+	Verb  string        `placeholder:"VERB" help:"Only this act: redrive, discard, retry, cancel, pause, resume, erase, reveal, suppress, unsuppress."`
+	Actor string        `placeholder:"NAME" help:"Only what this person did."`
+	Since programs.When `placeholder:"TIME" help:"Since then: 24h, 3d, or a date such as 2026-01-31; default: all 400 days."`
+	Limit uint          `default:"50" help:"At most the newest N; 0 for all."`
 
 	Target string `arg:"" optional:"" help:"Only acts on this request id, or queue such as mandate-enroll."`
 }
@@ -39,7 +40,7 @@ func (a *audit) Run(ctx context.Context, c console) error {
 		return invalid("--verb", "must be one of %s, got %q", joined(act.Verbs), a.Verb)
 	}
 	return a.read(ctx, "audit", c, func(b broker, now time.Time) (listing, error) {
-		q.Since = a.Since.from(now)
+		q.Since = a.Since.From(now)
 		entries, err := act.Acts(ctx, b.nc, q)
 		return listActs(entries, now), err
 	})

@@ -40,7 +40,7 @@ func (d *deadList) Run(ctx context.Context, c console) error {
 		return err
 	}
 	return d.read(ctx, "dead", c, func(b broker, now time.Time) (listing, error) {
-		q.Since = d.Since.from(now)
+		q.Since = d.Since.From(now)
 		letters, err := b.reader().DeadLetters(ctx, q)
 		if err == nil {
 			err = act.SayDiscarded(ctx, b.reader(), letters)

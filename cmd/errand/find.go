@@ -13,14 +13,15 @@ import (
 	"errand/internal/bus"
 	"errand/internal/oncall/inspect"
 	"errand/internal/programs"
+	"errand/internal/style"
 	"errand/pkg/messages"
 )
 
 type find struct {
 	output
 	programs.RecipientKey
-	Word  string `arg:"" name:"word" help:"A request id, an order number, an address, or a payer's id, name or telephone number."`
-	Since when   `placeholder:"TIME" help:"Only events since then: 24h, 3d, or a date; default: all."`
+	Word  string        `arg:"" name:"word" help:"A request id, an order number, an address, or a payer's id, name or telephone number."`
+	Since programs.When `placeholder:"TIME" help:"Only events since then: 24h, 3d, or a date; default: all."`
 }
 
 func (*find) Help() string {
@@ -54,7 +55,7 @@ func (f *find) Run(ctx context.Context, c console) error {
 	return f.read(ctx, "find", c, func(b broker, now time.Time) (listing, error) {
 		reader := b.reader()
 		reader.Progress = progress(c)
-		found, err := reader.Find(ctx, strings.TrimSpace(f.Word), &bus.Secrets{Conn: b.nc, Given: secrets}, f.Since.from(now))
+		found, err := reader.Find(ctx, strings.TrimSpace(f.Word), &bus.Secrets{Conn: b.nc, Given: secrets}, f.Since.From(now))
 		writeUnread(c, found.Unread)
 		return listFound(found, now), err
 	})
@@ -74,7 +75,7 @@ func progress(c console) func(read, of uint64) {
 		}
 		next = now.Add(5 * time.Second)
 		left := float64(now.Sub(began)) / float64(read) * float64(max(of, read)-read)
-		fmt.Fprintf(c.errs, "errand: read %d of %d messages, about %s left\n", read, of, inspect.Span(time.Duration(left)))
+		fmt.Fprintf(c.errs, "errand: read %d of %d messages, about %s left\n", read, of, style.Span(time.Duration(left)))
 	}
 }
 

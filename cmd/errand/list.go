@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"errand/internal/oncall/inspect"
+	"errand/internal/programs"
 	"errand/pkg/messages"
 )
 
@@ -22,9 +23,9 @@ type list struct {
 
 // selection chooses the requests that a command is about.
 type selection struct {
-	Operation []string `name:"op" placeholder:"OPERATION" help:"Of these operations: enroll, transactions, send, account."`
-	Reason    []string `placeholder:"REASON" help:"With these reasons, such as refused,no_answer."`
-	Since     when     `placeholder:"TIME" help:"Since then: 90m, 24h, 3d, or a date such as 2026-01-31 or 2026-01-31T08:00."`
+	Operation []string      `name:"op" placeholder:"OPERATION" help:"Of these operations: enroll, transactions, send, account."`
+	Reason    []string      `placeholder:"REASON" help:"With these reasons, such as refused,no_answer."`
+	Since     programs.When `placeholder:"TIME" help:"Since then: 90m, 24h, 3d, or a date such as 2026-01-31 or 2026-01-31T08:00."`
 }
 
 func (*list) Help() string {
@@ -60,7 +61,7 @@ func (l *list) Run(ctx context.Context, c console) error {
 		}
 	}
 	return l.read(ctx, "list", c, func(b broker, now time.Time) (listing, error) {
-		q.Since = l.Since.from(now)
+		q.Since = l.Since.From(now)
 		rows, err := b.reader().List(ctx, q, now)
 		if l.ByReason {
 			return listGroups(inspect.ByReason(rows), now), err
@@ -101,7 +102,7 @@ func reasonOf(r inspect.Row) string {
 func stateCell(state messages.State) cell { return cell{string(state), colourOf(state)} }
 
 func (s selection) query(now time.Time, limit uint) (inspect.Query, error) {
-	q := inspect.Query{Limit: int(limit), Since: s.Since.from(now)}
+	q := inspect.Query{Limit: int(limit), Since: s.Since.From(now)}
 	var err error
 	if q.Operations, err = operationsOf("--op", s.Operation); err != nil {
 		return q, err

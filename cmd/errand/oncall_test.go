@@ -15,6 +15,7 @@ import (
 
 	"errand/internal/bus"
 	"errand/internal/history"
+	"errand/internal/programs"
 	"errand/internal/sandbox/devkit"
 	"errand/internal/wire/mailbox"
 	"errand/pkg/messages"
@@ -261,9 +262,9 @@ func TestATimeIsAPeriodOrADate(t *testing.T) {
 		"1d12h": now.Add(-36 * time.Hour), "2w": now.AddDate(0, 0, -14),
 		"2026-01-30": time.Date(2026, 1, 30, 0, 0, 0, 0, time.Local), "2026-01-30T08:00": time.Date(2026, 1, 30, 8, 0, 0, 0, time.Local),
 		"2026-01-30T08:00:00Z": time.Date(2026, 1, 30, 8, 0, 0, 0, time.UTC)} {
-		var w when
-		if err := w.UnmarshalText([]byte(text)); err != nil || !w.from(now).Equal(want) {
-			t.Errorf("%s: %v, %v, want %v", text, w.from(now), err, want)
+		var w programs.When
+		if err := w.UnmarshalText([]byte(text)); err != nil || !w.From(now).Equal(want) {
+			t.Errorf("%s: %v, %v, want %v", text, w.From(now), err, want)
 		}
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"errand/internal/oncall/inspect"
 	"errand/internal/retry"
 	"errand/internal/style"
 	"errand/pkg/messages"
@@ -189,7 +188,7 @@ func until(t *messages.Time, now time.Time) string {
 	case t.Before(now):
 		return "now"
 	}
-	return inspect.Span(t.Sub(now))
+	return style.Span(t.Sub(now))
 }
 
 // since returns how long ago a time was, "" for none.
@@ -197,5 +196,5 @@ func since(t *messages.Time, now time.Time) string {
 	if t == nil {
 		return ""
 	}
-	return inspect.Span(now.Sub(t.Time))
+	return style.Span(now.Sub(t.Time))
 }

@@ -95,7 +95,7 @@ var notThePlan = invalid("--plan", "must be what the plan ends with: run the com
 
 func (d *deadRedrive) query() (inspect.Query, error) {
 	q, err := d.selection.query(time.Now(), d.Limit)
-	some := len(d.Operation)+len(d.Reason) > 0 || d.Since.isSet()
+	some := len(d.Operation)+len(d.Reason) > 0 || d.Since.IsSet()
 	switch {
 	case err != nil:
 		return q, err

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"errand/internal/oncall/inspect"
+	"errand/internal/style"
 )
 
 type stuck struct {
@@ -49,7 +50,7 @@ func (s *stuck) list(found inspect.Stuck, now time.Time) listing {
 
 func (s *stuck) write(c console, found inspect.Stuck, now time.Time) {
 	if len(found.Requests) == 0 {
-		fmt.Fprintf(c.out, "No request has waited longer than %s.\n", inspect.Span(s.Older))
+		fmt.Fprintf(c.out, "No request has waited longer than %s.\n", style.Span(s.Older))
 		return
 	}
 	shown := found.Requests

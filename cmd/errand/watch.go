@@ -10,6 +10,7 @@ import (
 	"errand/docs/schemas"
 	"errand/internal/bus"
 	"errand/internal/oncall/inspect"
+	"errand/internal/programs"
 	"errand/internal/typo"
 	"errand/internal/wire"
 )
@@ -17,11 +18,11 @@ import (
 type watch struct {
 	NATS access `embed:"" group:"nats"`
 
-	Pattern []string `arg:"" optional:"" help:"Request ids, or subjects with * and > as in NATS; default: all events."`
-	Since   when     `placeholder:"TIME" help:"Start with events since then: 90m, 24h, 3d, or a date such as 2026-01-31." xor:"past"`
-	Last    uint64   `placeholder:"N" help:"Start with the last N events." xor:"past"`
-	JSON    bool     `help:"One JSON object per line: time, subject, headers, body."`
-	Exit    bool     `help:"Exit after the stored events."`
+	Pattern []string      `arg:"" optional:"" help:"Request ids, or subjects with * and > as in NATS; default: all events."`
+	Since   programs.When `placeholder:"TIME" help:"Start with events since then: 90m, 24h, 3d, or a date such as 2026-01-31." xor:"past"`
+	Last    uint64        `placeholder:"N" help:"Start with the last N events." xor:"past"`
+	JSON    bool          `help:"One JSON object per line: time, subject, headers, body."`
+	Exit    bool          `help:"Exit after the stored events."`
 }
 
 // everything is what interests a person; mail.log.> has the log-poller's records.
@@ -54,7 +55,7 @@ func (w *watch) Run(ctx context.Context, c console) error {
 		}
 		patterns = append(patterns, pattern)
 	}
-	if w.Exit && !w.Since.isSet() && w.Last == 0 {
+	if w.Exit && !w.Since.IsSet() && w.Last == 0 {
 		return invalid("--exit", "requires --since or --last: otherwise there is nothing to show")
 	}
 	if len(patterns) == 0 {
@@ -65,7 +66,7 @@ func (w *watch) Run(ctx context.Context, c console) error {
 		return err
 	}
 	defer b.nc.Close()
-	f, err := follow(ctx, b, patterns, startAt{since: w.Since.from(time.Now()), last: w.Last})
+	f, err := follow(ctx, b, patterns, startAt{since: w.Since.From(time.Now()), last: w.Last})
 	if err != nil {
 		return ended(ctx, err)
 	}

@@ -100,10 +100,10 @@ func (p *LogPoller) since(now time.Time) (time.Time, error) {
 	if p.Since == "" {
 		return time.Time{}, nil
 	}
-	if at, err := time.Parse(time.RFC3339, p.Since); err == nil {
-		return at, invalidIf(at.After(now), "POLL_SINCE", "is in the future")
+	var since When
+	if err := since.UnmarshalText([]byte(p.Since)); err != nil {
+		return time.Time{}, &Invalid{"POLL_SINCE", err.Error()}
 	}
-	back, err := parsePeriod(p.Since)
-	return now.Add(-back), invalidIf(err != nil || back <= 0, "POLL_SINCE",
-		"must be a time such as 2026-01-31T00:00:00Z, or a period such as 72h or 30d")
+	at := since.From(now)
+	return at, invalidIf(at.After(now), "POLL_SINCE", "is in the future")
 }

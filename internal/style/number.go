@@ -3,6 +3,7 @@ package style
 import (
 	"fmt"
 	"strconv"
+	"time"
 )
 
 // Count writes a whole number with its thousands separated: 12,345.
@@ -34,4 +35,25 @@ func Bytes(n any) string {
 		return fmt.Sprintf("%.0f%c", size, units[unit])
 	}
 	return fmt.Sprintf("%.1f%c", size, units[unit])
+}
+
+// Span is a duration in the largest unit that it has two of: 90s, 45m, 30h, 12d.
+func Span(d time.Duration) string {
+	switch d = d.Abs(); {
+	case d < 2*time.Minute && d != time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%dm", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", int(d.Hours()))
+	}
+	return fmt.Sprintf("%dd", int(d.Hours()/24))
+}
+
+// Ago is how long ago something was.
+func Ago(d time.Duration) string {
+	if d < time.Second {
+		return "just now"
+	}
+	return Span(d) + " ago"
 }

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"net/url"
 	"strings"
 )
 
@@ -75,4 +76,15 @@ func SameOrder(a, b string) bool {
 // IsLane says whether s can be the name of a lane: [a-z0-9-]{1,32}.
 func IsLane(s string) bool {
 	return len(s) > 0 && len(s) <= 32 && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
+}
+
+// SubjectToken is a name as one token of a subject: ann@example.com is ann@example%2Ecom. NameOf returns the name.
+func SubjectToken(name string) string { return strings.ReplaceAll(url.PathEscape(name), ".", "%2E") }
+
+// NameOf is the name that a token of a subject stands for.
+func NameOf(token string) string {
+	if name, err := url.PathUnescape(token); err == nil {
+		return name
+	}
+	return token
 }

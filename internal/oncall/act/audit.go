@@ -24,7 +24,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/bus"
-	"errand/internal/oncall/inspect"
 	"errand/internal/retry"
 	"errand/internal/wire"
 	"errand/pkg/messages"
@@ -103,7 +102,7 @@ type Audit interface {
 
 // As is a person of that name. Errors: ErrNobody, or the connection's.
 func As(name, via string, nc *nats.Conn, js jetstream.JetStream) (Person, error) {
-	if token := inspect.SubjectToken(name); token == "" || len(token) > maxToken {
+	if token := wire.SubjectToken(name); token == "" || len(token) > maxToken {
 		return Person{}, ErrNobody
 	}
 	p, err := bus.NewPublisher(nc)
@@ -162,7 +161,7 @@ func (p Person) record(ctx context.Context, r Record, when string) error {
 
 // subjectOf is where records are stored; an empty part is any.
 func subjectOf(verb, actor, target string) string {
-	parts := []string{"audit", verb, inspect.SubjectToken(actor), inspect.SubjectToken(target)}
+	parts := []string{"audit", verb, wire.SubjectToken(actor), wire.SubjectToken(target)}
 	for i, part := range parts {
 		if part == "" {
 			parts[i] = "*"

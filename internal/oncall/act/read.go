@@ -11,7 +11,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"errand/internal/bus"
-	"errand/internal/oncall/inspect"
 	"errand/internal/wire"
 	"errand/pkg/messages"
 )
@@ -84,7 +83,7 @@ func entryOf(m bus.Message) Entry {
 	e := Entry{Sequence: m.Sequence}
 	said := json.Unmarshal(m.Data, &e.Record) == nil
 	tokens := append(strings.Split(m.Subject, "."), "", "", "")
-	actor, verb, target := inspect.NameOf(tokens[2]), Verb(tokens[1]), inspect.NameOf(tokens[3])
+	actor, verb, target := wire.NameOf(tokens[2]), Verb(tokens[1]), wire.NameOf(tokens[3])
 	if !said || e.Actor != wire.Cut(actor) || e.Verb != verb || e.Target != target || e.ID == "" {
 		e.Suspect = "the record does not say what its subject says"
 	}

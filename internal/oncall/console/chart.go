@@ -161,5 +161,5 @@ func (k known) Sparks(q inspect.Queue) []spark {
 		fmt.Fprintf(&wait, "%d,%.1f ", x, 15-14*m.Wait.Seconds()/max(1, most.Wait.Seconds()))
 	}
 	return []spark{{depth.String(), "up to " + style.Count(most.Depth) + " waiting"},
-		{wait.String(), "waited up to " + inspect.Span(most.Wait)}}
+		{wait.String(), "waited up to " + style.Span(most.Wait)}}
 }

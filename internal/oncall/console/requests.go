@@ -9,6 +9,7 @@ import (
 	"errand/internal/oncall/access"
 	"errand/internal/oncall/index"
 	"errand/internal/oncall/inspect"
+	"errand/internal/programs"
 	"errand/pkg/messages"
 )
 
@@ -57,14 +58,11 @@ func when(text string, now time.Time) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
 	}
-	if at, err := time.Parse(time.RFC3339, text); err == nil {
-		return at, nil
-	}
-	ago, err := time.ParseDuration(text)
-	if err != nil || ago <= 0 {
+	var at programs.When
+	if at.UnmarshalText([]byte(text)) != nil {
 		return time.Time{}, wrong("A time must be like 2026-01-31T12:00:00Z, or 24h for 24 hours ago.")
 	}
-	return now.Add(-ago), nil
+	return at.From(now), nil
 }
 
 func (s *Server) requests(r *http.Request, _ access.User) (page, error) {

@@ -84,15 +84,15 @@ func (w *watch) notices() (all []notice) {
 	k := w.get()
 	add := func(kind, format string, args ...any) { all = append(all, notice{kind, fmt.Sprintf(format, args...)}) }
 	if gone := w.gone(); !gone.IsZero() {
-		add("bad", "NATS has not answered for %s. Pages show what was known then, and recover by themselves.", inspect.Span(time.Since(gone)))
+		add("bad", "NATS has not answered for %s. Pages show what was known then, and recover by themselves.", style.Span(time.Since(gone)))
 		return all
 	}
 	switch {
 	case k.Err != nil && errors.Is(k.Err, bus.ErrNoStream):
 		add("bad", "A stream has been missing for %s. Queues and programs are shown as they were. Has errand provision been run?",
-			inspect.Span(time.Since(k.Since)))
+			style.Span(time.Since(k.Since)))
 	case k.Err != nil:
-		add("doubt", "Queues and programs have not answered for %s; they are shown as they were.", inspect.Span(time.Since(k.Since)))
+		add("doubt", "Queues and programs have not answered for %s; they are shown as they were.", style.Span(time.Since(k.Since)))
 	}
 	switch lag := k.Lag; {
 	case lag.Rebuilding != "":
@@ -101,7 +101,7 @@ func (w *watch) notices() (all []notice) {
 			lag.Rebuilding, style.Count(lag.Behind))
 	case lag.Problem != "":
 		add("doubt", "The index has been stopped for %s: %s. Lists and counts may lack the newest events.",
-			inspect.Span(time.Since(lag.Since)), lag.Problem)
+			style.Span(time.Since(lag.Since)), lag.Problem)
 	case lag.Behind > farBehind:
 		add("wait", "The index is %s messages behind: lists and counts lack the newest events.", style.Count(lag.Behind))
 	}

@@ -18,8 +18,8 @@ import (
 )
 
 var words = template.FuncMap{
-	"ago":     func(t time.Time) string { return inspect.Span(time.Since(t)) },
-	"due":     func(t time.Time) string { return inspect.Span(max(0, time.Until(t))) },
+	"ago":     func(t time.Time) string { return style.Span(time.Since(t)) },
+	"due":     func(t time.Time) string { return style.Span(max(0, time.Until(t))) },
 	"instant": func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 	"count":   style.Count, "plural": style.Plural, "bytes": style.Bytes,
 	"badge": badgeOf, "label": label, "plain": plain, "reason": reason, "where": where, "short": inspect.Short,

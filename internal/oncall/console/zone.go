@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"errand/internal/oncall/access"
-	"errand/internal/oncall/inspect"
+	"errand/internal/style"
 )
 
 // zoneCookie keeps the time zone that a reader chose. At first the script sets it to the browser's.
@@ -57,7 +57,7 @@ func times(zone *time.Location) template.FuncMap {
 			`">` + text + `</time>`)
 	}
 	return template.FuncMap{
-		"age": func(at time.Time) template.HTML { return tag(at, inspect.Ago(time.Since(at))) },
+		"age": func(at time.Time) template.HTML { return tag(at, style.Ago(time.Since(at))) },
 		"time": func(at time.Time) template.HTML { // with its day unless that is today
 			if format(at, time.DateOnly) == format(time.Now(), time.DateOnly) {
 				return tag(at, format(at, time.TimeOnly))

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -164,23 +165,20 @@ func (r Reader) alone(ctx context.Context, now time.Time) (n int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	are := make([]bool, len(page))
+	var alone atomic.Int32
 	err = each(len(page), func(i int) error {
 		d := deadLetterOf(page[i])
 		last, _, err := r.last(ctx, d.Operation, d.RequestID)
 		if err != nil || d.Sequence >= end || !slices.Contains(leavesOne, messages.StateOf(last.Subject)) {
 			return err
 		}
-		act, _, err := bus.Last(ctx, r.Conn, bus.Audit, "audit.*.*."+SubjectToken(d.RequestID))
-		are[i] = err == nil && !act.Time.After(d.Time.Time)
+		act, _, err := bus.Last(ctx, r.Conn, bus.Audit, "audit.*.*."+wire.SubjectToken(d.RequestID))
+		if err == nil && !act.Time.After(d.Time.Time) {
+			alone.Add(1)
+		}
 		return err
 	})
-	for _, is := range are {
-		if is {
-			n++
-		}
-	}
-	return n, err
+	return int(alone.Load()), err
 }
 
 // leavesOne are the outcomes that leave a dead letter.

@@ -128,7 +128,7 @@ func (e *LogEvidence) Says() string {
 	if e.Called != nil && e.Read.Before(e.Called.Time) {
 		said += ", before the call"
 	} else if e.Called != nil {
-		said += ", " + Span(e.Read.Sub(e.Called.Time)) + " after the call"
+		said += ", " + style.Span(e.Read.Sub(e.Called.Time)) + " after the call"
 	}
 	if e.Through != nil {
 		said += "; its newest row is of " + minute(e.Through)

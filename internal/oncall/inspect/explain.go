@@ -9,6 +9,7 @@ import (
 
 	"errand/internal/bus"
 	"errand/internal/history"
+	"errand/internal/style"
 	"errand/pkg/messages"
 )
 
@@ -75,22 +76,20 @@ func (r Reader) Stopped(ctx context.Context, of bus.Queue, now time.Time) (strin
 	return stopped(q, programs), err
 }
 
-// Suppressing says whether messages leave out addresses that mail bounced from, as mail-consumer reports.
+// Suppressing says whether messages leave out addresses that mail bounced from, as mail-consumer reports: all of its replicas.
 func Suppressing(programs []bus.ProgramStatus) string {
-	var said []string
+	says := "Whether messages leave out suppressed addresses is not known: no mail-consumer answers."
 	for _, p := range programs {
-		text := "is off: messages go to suppressed addresses, too"
-		if p.SuppressFor > 0 {
-			text = "is " + Span(time.Duration(p.SuppressFor)*time.Second) + ": messages leave an address out for so long"
-		}
-		if p.Program == bus.ProgramOf(messages.Send) && !slices.Contains(said, text) {
-			said = append(said, text)
+		switch {
+		case p.Program != bus.ProgramOf(messages.Send):
+		case p.SuppressFor == 0:
+			return "SUPPRESS_BOUNCED of mail-consumer is off: messages go to suppressed addresses, too."
+		default:
+			says = "SUPPRESS_BOUNCED of mail-consumer is " + style.Span(time.Duration(p.SuppressFor)*time.Second) +
+				": messages leave an address out for so long."
 		}
 	}
-	if len(said) == 0 {
-		return "Whether messages leave out suppressed addresses is not known: no mail-consumer answers."
-	}
-	return "SUPPRESS_BOUNCED of mail-consumer " + strings.Join(said, "; of another replica it ") + "."
+	return says
 }
 
 func reopenedBy(f history.Facts) string {

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -149,9 +148,9 @@ func (q Queue) Outlasts(now time.Time) string {
 	if q.PausedUntil == nil || q.GivenUp == nil || !q.GivenUp.Before(q.PausedUntil.Time) {
 		return ""
 	}
-	when := "in " + Span(q.GivenUp.Sub(now))
+	when := "in " + style.Span(q.GivenUp.Sub(now))
 	if q.GivenUp.Before(now) {
-		when = Ago(now.Sub(q.GivenUp.Time))
+		when = style.Ago(now.Sub(q.GivenUp.Time))
 	}
 	return fmt.Sprintf("the time of one of its %d oldest requests ends %s, before the pause does, and it will fail", lookedAt, when)
 }
@@ -181,20 +180,9 @@ func (r Reader) pause(ctx context.Context, of bus.Queue) (*Pause, error) {
 		return nil, nil // it is not a record
 	}
 	if tokens := strings.Split(m.Subject, "."); err == nil && len(tokens) == 4 { // the servers hold users to subjects
-		p.Actor = NameOf(tokens[2])
+		p.Actor = wire.NameOf(tokens[2])
 	}
 	return p, err
-}
-
-// SubjectToken is a name as one token of a subject: ann@example.com is ann@example%2Ecom. NameOf returns the name.
-func SubjectToken(name string) string { return strings.ReplaceAll(url.PathEscape(name), ".", "%2E") }
-
-// NameOf is the name that a token of a subject stands for.
-func NameOf(token string) string {
-	if name, err := url.PathUnescape(token); err == nil {
-		return name
-	}
-	return token
 }
 
 // from is how many requests a queue has from a sequence on, and when the first was stored.

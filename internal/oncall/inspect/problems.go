@@ -7,6 +7,7 @@ import (
 
 	"errand/internal/bus"
 	"errand/internal/retry"
+	"errand/internal/style"
 	"errand/pkg/messages"
 )
 
@@ -132,7 +133,7 @@ func (p *problems) programs(s Status) {
 		for _, h := range program.Holds {
 			if text := string(h.Operation) + h.Why; !held[text] { // of its replicas one
 				held[text] = true
-				p.add("held", h.Operation, Span(p.since(&h.Since)), h.Why)
+				p.add("held", h.Operation, style.Span(p.since(&h.Since)), h.Why)
 			}
 		}
 		kind := "nobody_ready"
@@ -151,14 +152,14 @@ func (p *problems) programs(s Status) {
 		p.add("missing", name)
 	}
 	if t := s.Transactions; t != nil && !s.Answers(bus.TransactionPoller) && t.Marked != nil && p.since(t.Marked) > markLag {
-		p.add("no_transaction_poller", Span(p.since(t.Marked)))
+		p.add("no_transaction_poller", style.Span(p.since(t.Marked)))
 	}
 }
 
 func (p *problems) queues(s Status) {
 	for _, q := range s.Queues {
 		if q.PausedUntil != nil {
-			p.add("paused", q, Span(p.since(q.PausedUntil)), q.Pause)
+			p.add("paused", q, style.Span(p.since(q.PausedUntil)), q.Pause)
 		}
 		if outlasts := q.Outlasts(p.now); outlasts != "" {
 			p.add("pause_outlasts", q, outlasts)
@@ -167,18 +168,18 @@ func (p *problems) queues(s Status) {
 			p.add("stranded", q, q.Stranded, repair(q.restored))
 		}
 		if q.FirstFree != nil && p.since(q.FirstFree) > longWait && stopped(q, s.Programs) == "" { // more programs would not help
-			p.add("backlog", q, q.Untaken, Span(p.since(q.FirstFree)))
+			p.add("backlog", q, q.Untaken, style.Span(p.since(q.FirstFree)))
 		}
 		for _, st := range s.Streams {
 			if st.Name == bus.EventsOf(q.Operation) && q.Oldest != nil && q.Oldest.Before(st.Created.Time) {
-				p.add("restored", st.Name, Span(p.since(&st.Created)), q.Operation)
+				p.add("restored", st.Name, style.Span(p.since(&st.Created)), q.Operation)
 			}
 		}
 	}
 	for _, q := range s.due {
 		works := func(o bus.ProgramStatus) bool { return o.Program == bus.ProgramOf(q.Operation) && len(o.Faults) == 0 }
 		if q.FirstFree != nil && p.since(q.FirstFree) > retry.Stranded && slices.ContainsFunc(s.Programs, works) {
-			p.add("overdue", q, q.Untaken, Span(p.since(q.FirstFree)))
+			p.add("overdue", q, q.Untaken, style.Span(p.since(q.FirstFree)))
 		}
 	}
 }
@@ -191,7 +192,7 @@ func (p *problems) outcomes(s Status) {
 		case many(failed, all):
 			p.add("failing", op, failed, all, "hour")
 		case many(recent, recently):
-			p.add("failing", op, recent, recently, Span(recentWindow))
+			p.add("failing", op, recent, recently, style.Span(recentWindow))
 		}
 	}
 	for _, o := range s.Outcomes {
@@ -200,7 +201,7 @@ func (p *problems) outcomes(s Status) {
 		}
 	}
 	if s.LeftAlone > 0 {
-		p.add("left_alone", s.LeftAlone, Span(leftAlone))
+		p.add("left_alone", s.LeftAlone, style.Span(leftAlone))
 	}
 }
 
@@ -228,15 +229,15 @@ func (s Status) ended(op messages.Operation, states ...messages.State) (n, recen
 
 func (p *problems) pollers(s Status) {
 	if read, lag := p.lag(s, s.Poller, bus.LogPoller); lag > stoppedRead {
-		p.add("log_not_read", Span(p.since(read)))
+		p.add("log_not_read", style.Span(p.since(read)))
 	} else if lag > longLag {
-		p.add("log_lag", Span(p.since(read)))
+		p.add("log_lag", style.Span(p.since(read)))
 	}
 	if s.Transactions == nil {
 		return
 	}
 	if read, lag := p.lag(s, *s.Transactions, bus.TransactionPoller); lag > listLag {
-		p.add("transactions_lag", Span(p.since(read)))
+		p.add("transactions_lag", style.Span(p.since(read)))
 	}
 }
 

@@ -182,7 +182,7 @@ func (r Reader) cancelled(ctx context.Context, o *Outcome, now time.Time) error 
 	ids := map[string]bool{}
 	acts := bus.Scan{Stream: bus.Audit, Filter: "audit.cancel.*.*", Since: now.Add(-window - time.Minute)}
 	if err := acts.Each(ctx, r.Conn, func(m bus.Message) bool {
-		if id := NameOf(m.Subject[strings.LastIndex(m.Subject, ".")+1:]); wire.IsID(id) {
+		if id := wire.NameOf(m.Subject[strings.LastIndex(m.Subject, ".")+1:]); wire.IsID(id) {
 			ids[id] = true
 		}
 		return true

@@ -12,6 +12,7 @@ import (
 
 	"errand/internal/bus"
 	"errand/internal/history"
+	"errand/internal/style"
 	"errand/pkg/messages"
 )
 
@@ -138,7 +139,7 @@ func (r Reader) story(ctx context.Context, op messages.Operation, id string, now
 		return s, nil
 	}
 	if s.Says == "" {
-		s.Says = EndedAs(s.State, last.Data) + ", " + Ago(now.Sub(last.Time))
+		s.Says = EndedAs(s.State, last.Data) + ", " + style.Ago(now.Sub(last.Time))
 	}
 	if op == messages.Send {
 		if err := r.evidence(ctx, &s, last); err != nil {
@@ -203,7 +204,7 @@ func (r Reader) waiting(ctx context.Context, s *Story, last bus.Message, there b
 		switch f := factsOf(last.Data); {
 		case !there:
 		case messages.StateOf(last.Subject) == messages.Reopened && f.By != messages.ByCorrection:
-			s.Says = reopenedBy(f) + " " + Ago(now.Sub(last.Time)) + ", and not published: `errand dead redrive " + Argument(s.RequestID) +
+			s.Says = reopenedBy(f) + " " + style.Ago(now.Sub(last.Time)) + ", and not published: `errand dead redrive " + Argument(s.RequestID) +
 				"` finishes it"
 		default:
 			s.Says = string(messages.StateOf(last.Subject)) + ", and its queue no longer has it: was the stream made again?"
@@ -230,7 +231,7 @@ func (r Reader) waiting(ctx context.Context, s *Story, last bus.Message, there b
 	}
 	o.Why = why(&o, q, programs, now)
 	s.Waits, s.State = &o, o.State
-	s.Says = o.Says() + ", published " + Ago(now.Sub(o.Published.Time))
+	s.Says = o.Says() + ", published " + style.Ago(now.Sub(o.Published.Time))
 	if o.Next != nil && o.State == messages.Deferred {
 		s.Says += ", goes on " + in(o.Next.Sub(now))
 	}
@@ -319,30 +320,9 @@ func withoutPayer(e Event) any {
 	return body
 }
 
-// Ago is how long ago something was.
-func Ago(d time.Duration) string {
-	if d < time.Second {
-		return "just now"
-	}
-	return Span(d) + " ago"
-}
-
 func in(d time.Duration) string {
 	if d < time.Second {
 		return "as soon as it is taken again"
 	}
-	return "in " + Span(d)
-}
-
-// Span is a duration in the largest unit that it has two of: 90s, 45m, 30h, 12d.
-func Span(d time.Duration) string {
-	switch d = d.Abs(); {
-	case d < 2*time.Minute && d != time.Minute:
-		return fmt.Sprintf("%ds", int(d.Seconds()))
-	case d < 2*time.Hour:
-		return fmt.Sprintf("%dm", int(d.Minutes()))
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%dh", int(d.Hours()))
-	}
-	return fmt.Sprintf("%dd", int(d.Hours()/24))
+	return "in " + style.Span(d)
 }

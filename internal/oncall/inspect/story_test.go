@@ -10,6 +10,7 @@ import (
 
 	"errand/internal/bus"
 	"errand/internal/history"
+	"errand/internal/style"
 	"errand/internal/wire/mailbox"
 	"errand/pkg/messages"
 )
@@ -223,7 +224,7 @@ func TestNumbersAndTimesAreReadable(t *testing.T) {
 	t.Parallel()
 	for d, want := range map[time.Duration]string{0: "0s", time.Minute: "1m", 90 * time.Second: "90s", 2 * time.Minute: "2m",
 		119 * time.Minute: "119m", 30 * time.Hour: "30h", 50 * time.Hour: "2d"} {
-		if got := Span(d); got != want {
+		if got := style.Span(d); got != want {
 			t.Errorf("%v: %s, want %s", d, got, want)
 		}
 	}
