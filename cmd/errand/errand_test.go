@@ -280,18 +280,6 @@ func TestProvisionSaysWhenAHistoryIsMadeAgain(t *testing.T) {
 	}
 }
 
-func TestASizeIsANumberOfBytesWithAUnit(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string]size{"1048576": 1 << 20, "1024K": 1 << 20, "512m": 512 << 20, "10G": 10 << 30, "2T": 2 << 40,
-		"none": -1,
-		"":     0, "0": 0, "-1": 0, "1K": 0, "1023K": 0, "G": 0, "10GB": 0, "1.5G": 0, "9999999999G": 0, "8388608T": 0, "G10": 0} {
-		var got size
-		if err := got.UnmarshalText([]byte(text)); (err == nil) != (want != 0) || got != want {
-			t.Errorf("%q: got %d, %v, want %d", text, got, err, want)
-		}
-	}
-}
-
 func TestStreamsMayHaveSizesOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	n := devtest.Server(t)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"errand/internal/bus"
+	"errand/internal/programs"
 )
 
 // mirror creates and updates a reader's copies of the streams of events, in the reader's account.
@@ -18,7 +19,7 @@ type mirror struct {
 
 	Replicas *int           `env:"MIRROR_REPLICAS" placeholder:"N" help:"Copies of each stream: 1, 3 or 5. Default for a new stream: 1."`
 	MaxAge   *time.Duration `env:"MIRROR_MAX_AGE" placeholder:"720h" help:"How long events are kept here. Default for a new stream: 720h."`
-	MaxBytes *size          `env:"MIRROR_MAX_BYTES" placeholder:"10G" help:"Size of each stream, or none; default: equal shares."`
+	MaxBytes *programs.Size `env:"MIRROR_MAX_BYTES" placeholder:"10G" help:"Size of each stream, or none; default: equal shares."`
 
 	consent `embed:"" envprefix:"MIRROR_"`
 }

@@ -15,7 +15,6 @@ import (
 
 	"errand/internal/bus"
 	"errand/internal/history"
-	"errand/internal/programs"
 	"errand/internal/sandbox/devkit"
 	"errand/internal/wire/mailbox"
 	"errand/pkg/messages"
@@ -252,20 +251,6 @@ func TestEveryCommandThatReachesNATSTakesAContext(t *testing.T) {
 	}
 	if found < 10 {
 		t.Errorf("%d commands reach NATS, want 10 or more", found)
-	}
-}
-
-func TestATimeIsAPeriodOrADate(t *testing.T) {
-	t.Parallel()
-	now := time.Date(2026, 1, 31, 12, 0, 0, 0, time.Local)
-	for text, want := range map[string]time.Time{"90m": now.Add(-90 * time.Minute), "3d": now.Add(-72 * time.Hour),
-		"1d12h": now.Add(-36 * time.Hour), "2w": now.AddDate(0, 0, -14),
-		"2026-01-30": time.Date(2026, 1, 30, 0, 0, 0, 0, time.Local), "2026-01-30T08:00": time.Date(2026, 1, 30, 8, 0, 0, 0, time.Local),
-		"2026-01-30T08:00:00Z": time.Date(2026, 1, 30, 8, 0, 0, 0, time.UTC)} {
-		var w programs.When
-		if err := w.UnmarshalText([]byte(text)); err != nil || !w.From(now).Equal(want) {
-			t.Errorf("%s: %v, %v, want %v", text, w.From(now), err, want)
-		}
 	}
 }
 

@@ -5,13 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
-
-	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/bus"
 	"errand/internal/programs"
@@ -21,10 +17,10 @@ import (
 type provision struct {
 	NATS access `embed:"" group:"nats"`
 
-	Replicas *int           `env:"PROVISION_REPLICAS" placeholder:"N" help:"Copies of each stream: 1, 3 or 5; new: like the others, or 1."`
-	MaxAge   *time.Duration `env:"PROVISION_MAX_AGE" placeholder:"720h" help:"How long events are kept; new: like the others, or 720h."`
-	AckWait  *time.Duration `env:"PROVISION_ACK_WAIT" placeholder:"30s" help:"How long a silent worker keeps a request; new: 30s."`
-	MaxBytes *sizes         `env:"PROVISION_MAX_BYTES" placeholder:"10G" help:"Size of each stream, or STREAM=SIZE,…; see below."`
+	Replicas *int            `env:"PROVISION_REPLICAS" placeholder:"N" help:"Copies of each stream: 1, 3 or 5; new: like the others, or 1."`
+	MaxAge   *time.Duration  `env:"PROVISION_MAX_AGE" placeholder:"720h" help:"How long events are kept; new: like the others, or 720h."`
+	AckWait  *time.Duration  `env:"PROVISION_ACK_WAIT" placeholder:"30s" help:"How long a silent worker keeps a request; new: 30s."`
+	MaxBytes *programs.Sizes `env:"PROVISION_MAX_BYTES" placeholder:"10G" help:"Size of each stream, or STREAM=SIZE,…; see below."`
 
 	Lanes programs.Lanes `env:"LANES" placeholder:"default,bulk" help:"Lanes that requests can be published to, as the programs' LANES; none is ever removed."`
 
@@ -179,7 +175,7 @@ func (p *provision) limits() (l bus.Limits, err error) {
 		}
 	}
 	if p.MaxBytes != nil {
-		l.MaxBytes, l.MaxBytesOf = p.MaxBytes.each, p.MaxBytes.of
+		l.MaxBytes, l.MaxBytesOf = p.MaxBytes.Each, p.MaxBytes.Of
 	}
 	l.Lanes = p.Lanes.Names()
 	for _, reader := range p.Reader {
@@ -205,68 +201,6 @@ func limits(replicas *int, maxAge *time.Duration, env, tooShort string) (l bus.L
 		err = invalid("--max-age ("+env+"_MAX_AGE)", "must be a minute or more: %s", tooShort)
 	}
 	return l, err
-}
-
-// sizes are the maximum sizes of streams.
-type sizes struct {
-	each int64 // for streams that are not in of; 0 means not given
-	of   bus.MaxBytes
-}
-
-// UnmarshalText reads sizes separated by commas, STREAM=SIZE for one stream.
-func (s *sizes) UnmarshalText(text []byte) error {
-	if s.of == nil { // a flag that is given twice adds to what it said first
-		s.of = bus.MaxBytes{}
-	}
-	for part := range strings.SplitSeq(string(text), ",") {
-		stream, number, named := strings.Cut(part, "=")
-		if !named {
-			stream, number = "", part
-		}
-		var n size
-		if err := n.UnmarshalText([]byte(number)); err != nil {
-			return err
-		}
-		_, twice := s.of[stream]
-		switch {
-		case twice || stream == "" && s.each != 0:
-			return fmt.Errorf("must not have two sizes for the same streams, got %q", text)
-		case stream == "":
-			s.each = int64(n)
-		case !slices.ContainsFunc(bus.Streams(bus.Limits{}), func(c jetstream.StreamConfig) bool {
-			return c.Name == stream && !c.AllowMsgSchedules
-		}):
-			return fmt.Errorf("must name a stream of errand that may be limited, got %q", stream)
-		default:
-			s.of[stream] = int64(n)
-		}
-	}
-	return nil
-}
-
-// size is a number of bytes, or bus.Unlimited.
-type size int64
-
-// minSize is the minimum size of a stream: one message of the maximum size.
-const minSize = 1 << 20
-
-// UnmarshalText reads 1073741824, 1048576K, 1024M, 1G or none.
-func (s *size) UnmarshalText(text []byte) error {
-	number, shift := strings.ToUpper(string(text)), 0
-	if number == "NONE" {
-		*s = bus.Unlimited
-		return nil
-	}
-	if unit := strings.IndexAny(number, "KMGT"); unit > 0 && unit == len(number)-1 {
-		shift = 10 * (1 + strings.IndexByte("KMGT", number[unit]))
-		number = number[:unit]
-	}
-	n, err := strconv.ParseInt(number, 10, 64)
-	if err != nil || n > math.MaxInt64>>shift || n<<shift < minSize {
-		return fmt.Errorf("must be 1M or more, such as 512M or 10G, or none, got %q", text)
-	}
-	*s = size(n << shift)
-	return nil
 }
 
 // showPlan prints the plan and reports whether any part of it is destructive.
