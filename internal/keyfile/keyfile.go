@@ -2,6 +2,7 @@
 package keyfile
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -31,6 +32,21 @@ func Read(file string) (string, error) {
 		return "", errors.New("the file is empty")
 	}
 	return text, nil
+}
+
+// Made returns the key in a file, and makes one of so many bytes where there is none. A shorter one is an error.
+func Made(file string, size int) ([]byte, error) {
+	key, err := os.ReadFile(file)
+	if errors.Is(err, os.ErrNotExist) {
+		key = make([]byte, size)
+		_, _ = rand.Read(key) // it never fails
+		err = os.WriteFile(file, key, 0o600)
+	}
+	if err == nil && len(key) < size {
+		err = fmt.Errorf("%s has %d bytes, and must have %d: remove it, and what was made with it is made again with another",
+			file, len(key), size)
+	}
+	return key, err
 }
 
 func cause(err error) error {

@@ -26,6 +26,7 @@ type As string
 
 // What a name can be.
 const (
+	ID        As = "request id" // of the request itself: no message names it
 	Order     As = "order number"
 	Payer     As = "payer"     // a field payer_*: email, id, name, telephone number
 	Recipient As = "recipient" // of a message
@@ -35,7 +36,8 @@ const (
 
 // Word is what somebody looks for. It is compared with whole values after JSON is decoded, never with a part of
 // one: an order number without case and spaces; an address without case, display name and quotes, its domain in
-// ASCII; a number of six digits or more by its digits; anything else without case, runs of spaces being one. A letter and its accents are one character.
+// ASCII; a number of six digits or more by its digits; anything else without case, runs of spaces being one. A letter and its
+// accents are one character.
 type Word struct{ order, text string }
 
 // NewWord returns the word for a text as a person writes it.

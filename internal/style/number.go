@@ -3,6 +3,7 @@ package style
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -56,4 +57,12 @@ func Ago(d time.Duration) string {
 		return "just now"
 	}
 	return Span(d) + " ago"
+}
+
+// Capital is a text with a capital letter at its beginning.
+func Capital(text string) string {
+	if text == "" {
+		return ""
+	}
+	return strings.ToUpper(text[:1]) + text[1:]
 }

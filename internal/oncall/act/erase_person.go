@@ -50,7 +50,7 @@ func TracesOf(ctx context.Context, r inspect.Reader, word string, secrets *bus.S
 			e.State, e.Refused = inspect.Queued, "it is queued: cancel it first"
 		case err != nil:
 			return t, err
-		case strings.Contains(f.As, inspect.AsID):
+		case strings.Contains(f.As, string(names.ID)):
 		case e.ofOthers(f.As) != "":
 			e.Refused = e.ofOthers(f.As) + ": only the rows of this address are removed; name its id to erase all of it"
 			t.Rows = append(t.Rows, f.Rows...)

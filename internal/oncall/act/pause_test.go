@@ -60,7 +60,8 @@ func TestAPausedQueueGivesNothingOutUntilItIsResumed(t *testing.T) {
 		t.Errorf("with a request that does not begin before %v: it is given up at %v, %v", later, of.GivenUp, err)
 	}
 	// The programs have GIVE_UP_AFTER.
-	if err := bus.AnswerStatus(p.Conn, "mandate-consumer", func() bus.ProgramStatus { return bus.ProgramStatus{GiveUpAfter: 7200} }); err != nil {
+	status := func() bus.ProgramStatus { return bus.ProgramStatus{GiveUpAfter: 7200} }
+	if err := bus.AnswerStatus(p.Conn, "mandate-consumer", status); err != nil {
 		t.Fatal(err)
 	}
 	of, err = inspect.Reader{Conn: p.Conn, JS: p.JS}.Queue(t.Context(), bus.EnrollQueue, time.Now())

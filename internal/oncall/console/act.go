@@ -12,6 +12,7 @@ import (
 	"errand/internal/oncall/access"
 	"errand/internal/oncall/act"
 	"errand/internal/oncall/inspect"
+	"errand/internal/style"
 	"errand/pkg/messages"
 )
 
@@ -41,20 +42,13 @@ func refusedAct(err error) error {
 		return &mistake{http.StatusServiceUnavailable, "Nothing was done",
 			"It could not be recorded in the audit first. Does NATS answer, and has errand provision created the stream AUDIT?"}
 	case errors.Is(err, act.ErrNothingDone):
-		return &mistake{http.StatusConflict, "Nothing was done", capital(hideIn(strings.TrimPrefix(err.Error(),
+		return &mistake{http.StatusConflict, "Nothing was done", style.Capital(hideIn(strings.TrimPrefix(err.Error(),
 			act.ErrNothingDone.Error()+": "))) + "."}
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout):
 		return &mistake{http.StatusServiceUnavailable, "NATS does not answer",
 			"It is unknown whether it was done. Once NATS answers, see the audit and the page of the request or queue."}
 	}
 	return err
-}
-
-func capital(text string) string {
-	if text == "" {
-		return ""
-	}
-	return strings.ToUpper(text[:1]) + text[1:]
 }
 
 func (s *Server) pause(r *http.Request, p act.Person) (string, error) {

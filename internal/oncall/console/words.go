@@ -23,7 +23,7 @@ var words = template.FuncMap{
 	"instant": func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 	"count":   style.Count, "plural": style.Plural, "bytes": style.Bytes,
 	"badge": badgeOf, "label": label, "plain": plain, "reason": reason, "where": where, "short": inspect.Short,
-	"capital": capital, "lower": strings.ToLower, "path": url.PathEscape,
+	"capital": style.Capital, "lower": strings.ToLower, "path": url.PathEscape,
 	"hidden":     func(text any) string { return hideIn(fmt.Sprint(text)) },
 	"ours":       func(text any) string { return hideAddresses(fmt.Sprint(text)) },
 	"legend":     func() []inspect.ClassInfo { return legend },
@@ -69,7 +69,7 @@ func where(place any) string {
 	if fmt.Sprint(place) == "nats" {
 		return "NATS"
 	}
-	return capital(fmt.Sprint(place))
+	return style.Capital(fmt.Sprint(place))
 }
 
 var operations = map[messages.Operation]string{

@@ -8,21 +8,17 @@ import (
 	"time"
 
 	"errand/internal/names"
-	"errand/internal/oncall/inspect"
 	"errand/pkg/messages"
 )
 
 // Found is a request that names what was looked for.
 type Found struct {
 	Row
-	As []names.As `json:"as"` // how it names it; AsID for its id
+	As []names.As `json:"as"` // how it names it; names.ID for its id
 	// Mail is what the sending log last said of the mail to the address; nil when it says
 	// nothing of it yet, or the word is not a recipient of the request.
 	Mail *Mail `json:"mail,omitempty"`
 }
-
-// AsID is how a request is found by its id.
-const AsID names.As = inspect.AsID
 
 // Mail is what the sending log says of the mail to an address.
 type Mail struct {
@@ -69,7 +65,7 @@ type search struct {
 }
 
 func (x *Index) find(q *search, word string, into *Finding) error {
-	if err := q.add(AsID, "SELECT "+rowColumns+" FROM request WHERE id = ?", word); err != nil {
+	if err := q.add(names.ID, "SELECT "+rowColumns+" FROM request WHERE id = ?", word); err != nil {
 		return err
 	}
 	h := newHasher(x.hash.key)

@@ -2,14 +2,9 @@ package index
 
 import (
 	"crypto/hmac"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
-	"errors"
-	"fmt"
 	"hash"
-	"os"
-	"path/filepath"
 
 	"errand/internal/names"
 	"errand/internal/wire/mailbox"
@@ -20,28 +15,11 @@ var whats = []names.As{
 	names.Order, names.Payer, names.Recipient, names.Address, names.Callback,
 }
 
-// keySize is how many bytes a key has at least.
-const keySize = 32
-
-const keyFile = "key"
-
-// loadKey reads the key of an index, and makes it where there is none.
-func loadKey(dir string) ([]byte, error) {
-	path := filepath.Join(dir, keyFile)
-	key, err := os.ReadFile(path)
-	if errors.Is(err, os.ErrNotExist) {
-		key = make([]byte, keySize)
-		_, _ = rand.Read(key) // it never fails
-		err = os.WriteFile(path, key, 0o600)
-	}
-	if err == nil && len(key) < keySize {
-		err = fmt.Errorf("%s has %d bytes, and must have %d: remove it, and the index is made again with another", path, len(key), keySize)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("index: its key: %w", err)
-	}
-	return key, nil
-}
+// keyFile has the key of an index, of keySize bytes at least.
+const (
+	keyFile = "key"
+	keySize = 32
+)
 
 // hasher makes the hashes that names are kept as. They are cut to what a row of the database
 // holds as a number: among a thousand million names, two have the same once in forty tries.

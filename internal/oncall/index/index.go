@@ -18,12 +18,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 
 	"github.com/rs/zerolog"
 
 	"errand/internal/bus"
+	"errand/internal/keyfile"
 	"errand/pkg/messages"
 )
 
@@ -78,9 +80,9 @@ func Open(o Options) (*Index, error) {
 }
 
 func (x *Index) open() error {
-	key, err := loadKey(x.dir)
+	key, err := keyfile.Made(filepath.Join(x.dir, keyFile), keySize)
 	if err != nil {
-		return err
+		return fmt.Errorf("index: its key: %w", err)
 	}
 	x.hash = newHasher(key)
 	x.store, err = open(x.dir, x.hash.check())

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/rs/zerolog"
+
+	"errand/internal/keyfile"
 )
 
 func TestAnIndexGoesOnWhereItWas(t *testing.T) {
@@ -42,7 +44,7 @@ func TestAnIndexGoesOnWhereItWas(t *testing.T) {
 
 // openWith opens the file of an index with the index's key.
 func openWith(dir string) (*store, error) {
-	key, err := loadKey(dir)
+	key, err := keyfile.Made(filepath.Join(dir, keyFile), keySize)
 	if err != nil {
 		return nil, err
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"errand/internal/bus"
+	"errand/internal/wire"
 	"errand/pkg/messages"
 )
 

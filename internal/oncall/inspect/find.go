@@ -51,9 +51,6 @@ type Finding struct {
 	Hidden error `json:"-"`
 }
 
-// AsID is how a request is found that has the word as its id.
-const AsID = "request id"
-
 // NoRow is said of the mail to an address while no row of the sending log belongs to the request for certain.
 const NoRow = "no row matches with certainty"
 
@@ -141,7 +138,7 @@ func (s *search) byID(ctx context.Context, op messages.Operation) error {
 	if there {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.add(op, s.text, AsID)
+		s.add(op, s.text, string(names.ID))
 	}
 	return err
 }
@@ -152,7 +149,7 @@ func (s *search) queued(ctx context.Context, op messages.Operation) error {
 	defer s.mu.Unlock()
 	for _, w := range found {
 		as := string(s.word.In(op, w.Data))
-		f := s.add(op, w.id, cmp.Or(as, AsID))
+		f := s.add(op, w.id, cmp.Or(as, string(names.ID)))
 		f.State, f.Time = Queued, messages.Time{Time: w.Time} // unless it has events
 	}
 	if long, ok := errors.AsType[*SkippedError](err); ok {
