@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"errand/internal/bus"
-	"errand/internal/names"
 	"errand/internal/oncall/act"
 	"errand/internal/oncall/inspect"
 	"errand/internal/programs"
@@ -126,7 +125,7 @@ func (e *erase) traces(ctx context.Context, c console, b broker, secrets *bus.Se
 func (e *erase) write(c console, t act.Traces) {
 	l := listing{head: []string{"OPERATION", "REQUEST", "NAMED AS", "STATE", "EVENTS", "ROWS", "DEAD", "REFUSED"}, whole: t}
 	for _, r := range t.Requests {
-		l.add(r.RequestID, r, cellOf(inspect.Short(r.Operation)), cellOf(r.RequestID), cellOf(cmp.Or(r.As, string(names.ID))), cellOf(r.State),
+		l.add(r.RequestID, r, cellOf(inspect.Short(r.Operation)), cellOf(r.RequestID), cellOf(cmp.Or(r.As, "request id")), cellOf(r.State),
 			numberCell(r.Events), numberCell(r.Rows), numberCell(r.DeadLetters), cell{r.Refused, red})
 	}
 	l.text = func(c console) {

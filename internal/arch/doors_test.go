@@ -62,7 +62,7 @@ var doors = map[string]string{
 	// The index decides nothing, so it sees neither what calls nor what acts. It alone has SQLite: a minute to compile.
 	"internal/oncall":         "names bus history lists/deliveries retry failpoint style pkg/messages nats.go zerolog x/sync",
 	"internal/oncall/access":  "programs loopback zerolog x/net",
-	"internal/oncall/index":   "oncall/inspect names bus history retry pkg/messages nats.go zerolog sqlite",
+	"internal/oncall/index":   "oncall/inspect names bus history keyfile retry pkg/messages nats.go zerolog sqlite",
 	"internal/oncall/console": "oncall names programs bus history mandates retry style pkg/messages nats.go zerolog",
 
 	// The bus is NATS and nothing else; the history knows no NATS.

@@ -466,7 +466,7 @@ func TestTheFaultIsWhatTheLastTryFound(t *testing.T) {
 		refused, hung := errors.New("connection refused"), errors.New("timeout")
 		fails := &clients.Error{Fate: clients.Busy, Err: refused}
 		w.answer = func(int, int) error {
-			if fails.Err == hung {
+			if errors.Is(fails.Err, hung) {
 				<-time.After(30 * time.Second)
 			}
 			return fails
