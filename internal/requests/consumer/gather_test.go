@@ -21,16 +21,17 @@ import (
 	"errand/pkg/messages"
 )
 
-// Where calls are quick a pull brings many requests; where they are slow it does not wait for that. The process never has more than it has
-// places.
+// Where calls are quick a pull brings many requests; where they are slow, or places few, it does not wait for that. The process never
+// has more than it has places.
 func TestAPullBringsManyRequestsAtOnceAndNoMoreThanThereArePlaces(t *testing.T) {
-	const requests, places = 1500, 30
-	for call, want := range map[time.Duration]struct {
-		pulls int64
-		took  time.Duration
+	const requests = 1500
+	for _, want := range []struct {
+		places, pulls int64
+		call, took    time.Duration
 	}{
-		2 * time.Millisecond: {requests / (places / 3), 160 * time.Millisecond}, // of 100 ms with pulls that bring one
-		time.Second:          {requests, 52 * time.Second},                      // of 50
+		{30, requests / 10, 2 * time.Millisecond, 160 * time.Millisecond}, // of 100 ms with pulls that bring one
+		{30, requests, time.Second, 52 * time.Second},                     // of 50
+		{5, requests, 5 * time.Millisecond, 1600 * time.Millisecond},      // of 1500
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var bodies []string
@@ -38,7 +39,7 @@ func TestAPullBringsManyRequestsAtOnceAndNoMoreThanThereArePlaces(t *testing.T) 
 				bodies = append(bodies, fmt.Sprintf(enrollments.body, i))
 			}
 			q := &counted{queue: newQueue(messages.Enroll.Requested(), bodies...)}
-			settings := consumer.Settings{Log: &historytest.Log{}, InFlight: admission.NewSlots(places), GiveUpAfter: time.Hour,
+			settings := consumer.Settings{Log: &historytest.Log{}, InFlight: admission.NewSlots(int(want.places)), GiveUpAfter: time.Hour,
 				Kept: func() time.Duration { return 0 }, Newer: func() bool { return false }, Logger: zerolog.Nop(),
 				Observer: consumer.Observer{Settled: func(consumer.Outcome) {}, Panicked: func(messages.Operation) {}}}
 			ctx, stop := context.WithCancel(t.Context())
@@ -47,11 +48,11 @@ func TestAPullBringsManyRequestsAtOnceAndNoMoreThanThereArePlaces(t *testing.T) 
 			handle := func(_ context.Context, r attempt.Request[messages.EnrollRequest]) (messages.Event, error) {
 				_, n, _ := q.Waiting(t.Context())
 				most.Store(max(most.Load(), int64(n)))
-				time.Sleep(call/2 + rand.N(call))
+				time.Sleep(want.call/2 + rand.N(want.call))
 				if last.Add(1) == requests {
 					t.Logf("%d pulls in %v", q.pulls.Load(), time.Since(began))
 					if p := q.pulls.Load(); p > want.pulls+10 || time.Since(began) > want.took {
-						t.Errorf("%d requests of %v each took %d pulls and %v, want %d and %v", requests, call, p, time.Since(began), want.pulls,
+						t.Errorf("%d requests of %v each took %d pulls and %v, want %d and %v", requests, want.call, p, time.Since(began), want.pulls,
 							want.took)
 					}
 					stop()
@@ -59,8 +60,8 @@ func TestAPullBringsManyRequestsAtOnceAndNoMoreThanThereArePlaces(t *testing.T) 
 				return r.History.Event(messages.Succeeded, &messages.EnrollSucceeded{Enrollment: json.RawMessage(`{}`)}), nil
 			}
 			_ = consumer.New(settings, q, &hold.Hold{Interval: time.Minute}, consumer.Enrollments(handle)).Run(ctx, t.Context())
-			if n := most.Load(); n > places || q.unsettled() > 0 {
-				t.Errorf("at most %d requests were in the process, want %d; %d are left", n, places, q.unsettled())
+			if n := most.Load(); n > want.places || q.unsettled() > 0 {
+				t.Errorf("at most %d requests were in the process, want %d; %d are left", n, want.places, q.unsettled())
 			}
 		})
 	}

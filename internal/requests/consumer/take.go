@@ -74,9 +74,11 @@ func (c *Consumer[R]) take(ctx, hard context.Context, l *lane, work chan<- taken
 	return err
 }
 
-// gatherFor is how long a pull waits at most for a third of the places to be free, so that it brings many requests, whose events leave
-// together. There are a quarter more places than calls, so calls hardly wait for that.
-const gatherFor = 4 * time.Millisecond
+// gather waits until a third of the places is free, so that a pull brings many requests, whose events leave together. There are a
+// quarter more places than calls, so calls hardly wait for that. Of few places nearly all are calls': they wait less.
+func (l *lane) gather(ctx context.Context) {
+	retry.PauseUntil(ctx, l.places.Room(), min(time.Duration(l.places.Whole())*50*time.Microsecond, 4*time.Millisecond))
+}
 
 // takeForWorkers passes requests to the workers. An empty queue is asked for one request until there is one: so it
 // keeps one worker from the program's other queues, and they never keep that worker from it.
@@ -89,7 +91,7 @@ func (c *Consumer[R]) takeForWorkers(ctx context.Context, permit *hold.Permit, l
 	n := 1
 	if l.more {
 		n = l.queue.Max()
-		retry.PauseUntil(ctx, l.places.Room(), gatherFor)
+		l.gather(ctx)
 	}
 	free, err := l.places.TakeSome(ctx, n)
 	if err != nil {
