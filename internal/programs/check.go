@@ -102,8 +102,7 @@ func pausesOf(found bus.Found) string {
 	var lines []string
 	for _, q := range found.All {
 		if c := found.Queues[q.Name]; c != nil && c.CachedInfo().Paused {
-			until := time.Now().Add(c.CachedInfo().PauseRemaining)
-			lines = append(lines, fmt.Sprintf("%s is paused until %s", q, until.UTC().Format(time.RFC3339)))
+			lines = append(lines, fmt.Sprintf("%s is paused until %s", q, c.CachedInfo().Config.PauseUntil.UTC().Format(time.RFC3339)))
 		}
 	}
 	return strings.Join(lines, "\n")

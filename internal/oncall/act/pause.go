@@ -69,7 +69,7 @@ func (p Person) queue(ctx context.Context, q bus.Queue) (says string, until time
 		return "", until, fmt.Errorf("queue %s: %w", q.Name, err)
 	}
 	if info := c.CachedInfo(); info.Paused {
-		until = time.Now().Add(info.PauseRemaining)
+		until = *info.Config.PauseUntil // PauseRemaining is that of when the server answered
 		return "paused until " + at(until), until, nil
 	}
 	return notPaused, until, nil

@@ -82,7 +82,7 @@ func (r Reader) Queue(ctx context.Context, of bus.Queue, now time.Time) (Queue, 
 	info := c.CachedInfo()
 	q := Queue{Operation: of.Operation(), Lane: of.Lane(), Taken: info.NumAckPending, Pulls: info.NumWaiting, delivered: info.Delivered.Stream}
 	if info.Paused {
-		q.PausedUntil = optional(now.Add(info.PauseRemaining))
+		q.PausedUntil = &messages.Time{Time: *info.Config.PauseUntil}
 	}
 	if _, q.Oldest, err = r.from(ctx, of, 1); err == nil { // the consumer learns later of what is stored
 		q.Untaken, q.FirstFree, err = r.from(ctx, of, q.delivered+1)
