@@ -463,13 +463,13 @@ func TestABusyUpstreamMakesTheSweeperUnreadyInTheEnd(t *testing.T) {
 // A service that could not be reached and hangs now is said to hang after one try, not after all of a sweep's.
 func TestTheFaultIsWhatTheLastTryFound(t *testing.T) {
 	inOrderedWorld(t, 120, func(w *world) {
-		refused, hung := errors.New("connection refused"), errors.New("timeout")
-		fails := &clients.Error{Fate: clients.Busy, Err: refused}
+		refused, hung, began := errors.New("connection refused"), errors.New("timeout"), time.Now()
 		w.answer = func(int, int) error {
-			if errors.Is(fails.Err, hung) {
-				<-time.After(30 * time.Second)
+			if time.Since(began) <= 2*time.Minute {
+				return &clients.Error{Fate: clients.Busy, Err: refused}
 			}
-			return fails
+			<-time.After(30 * time.Second)
+			return &clients.Error{Fate: clients.Unknown, Err: hung}
 		}
 		says := func(after time.Duration, want error) {
 			time.AfterFunc(after, func() {
@@ -479,7 +479,6 @@ func TestTheFaultIsWhatTheLastTryFound(t *testing.T) {
 			})
 		}
 		says(2*time.Minute, refused)
-		time.AfterFunc(2*time.Minute, func() { fails = &clients.Error{Fate: clients.Unknown, Err: hung} })
 		says(2*time.Minute+45*time.Second, hung)
 		w.run(3 * time.Minute)
 	})
