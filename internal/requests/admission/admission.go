@@ -12,6 +12,7 @@ package admission
 
 import (
 	"context"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -89,8 +90,14 @@ type lane struct {
 	weight  float64
 	next    float64 // its turn
 	eager   bool    // it has had as many as it asked for
+	taking  int     // of those that waited for some, how many are about to take more
 	taken   int
-	waiting []chan struct{}
+	waiting []waiting
+}
+
+type waiting struct {
+	got  chan struct{}
+	some bool // not one alone
 }
 
 // Lane is a name and how many calls it has for each one of a lane of weight 1, where both wait.
@@ -173,15 +180,20 @@ func (s *slots) serve(l *lane) {
 }
 
 // Take waits for a slot; the error is the context's cause.
-func (s Slots) Take(ctx context.Context) error {
+func (s Slots) Take(ctx context.Context) error { return s.take(ctx, false) }
+
+func (s Slots) take(ctx context.Context, some bool) error {
 	s.mu.Lock()
+	mine, got := &s.lanes[s.lane], make(chan struct{})
 	if s.try() {
+		if some {
+			mine.taking++
+		}
 		s.mu.Unlock()
 		return nil
 	}
-	mine, got := &s.lanes[s.lane], make(chan struct{})
 	mine.next = max(mine.next, s.turn)
-	mine.waiting = append(mine.waiting, got)
+	mine.waiting = append(mine.waiting, waiting{got, some})
 	s.mu.Unlock()
 	select {
 	case <-got:
@@ -190,7 +202,7 @@ func (s Slots) Take(ctx context.Context) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if i := slices.Index(mine.waiting, got); i >= 0 {
+	if i := slices.Index(mine.waiting, waiting{got, some}); i >= 0 {
 		mine.waiting = slices.Delete(mine.waiting, i, i+1)
 		return context.Cause(ctx)
 	}
@@ -199,7 +211,7 @@ func (s Slots) Take(ctx context.Context) error {
 
 // TakeSome waits for a slot, and takes as many as are free up to n: of several lanes that could use more, each its part.
 func (s Slots) TakeSome(ctx context.Context, n int) (taken int, err error) {
-	if err := s.Take(ctx); err != nil {
+	if err := s.take(ctx, n > 1); err != nil {
 		return 0, err
 	}
 	s.mu.Lock()
@@ -211,10 +223,23 @@ func (s Slots) TakeSome(ctx context.Context, n int) (taken int, err error) {
 			all += l.weight
 		}
 	}
-	most := min(n, max(1, int(float64(s.whole-s.taken+1)*mine.weight/all)))
+	most := min(n, int(math.Ceil(float64(s.whole-s.taken+1)*mine.weight/all)))
 	for taken = 1; taken < most && s.try(); taken++ {
 	}
+	if n > 1 {
+		mine.taking--
+	}
+	for s.next() { // what was left to it
+	}
 	return taken, nil
+}
+
+// Due reports whether the next slot is due to the lane, of those that could use more.
+func (s Slots) Due() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	mine := &s.lanes[s.lane]
+	return !slices.ContainsFunc(s.lanes, func(l lane) bool { return l.eager && l.next < mine.next })
 }
 
 // Room is closed when a third of the slots is free.
@@ -242,18 +267,29 @@ func (s Slots) Free() {
 	defer s.mu.Unlock()
 	s.taken--
 	s.lanes[s.lane].taken--
+	if !s.next() {
+		s.makeRoom()
+	}
+}
+
+// next gives a free slot to the lane of those that wait to which it is due, and reports whether there is one. If it is due to one that
+// is about to take others, it is left to that.
+func (s *slots) next() bool {
 	var due *lane
 	for i := range s.lanes {
-		if l := &s.lanes[i]; len(l.waiting) > 0 && (due == nil || l.next < due.next) && s.may(l) {
+		if l := &s.lanes[i]; len(l.waiting)+l.taking > 0 && (due == nil || l.next < due.next) && s.may(l) {
 			due = l
 		}
 	}
-	if due == nil {
-		s.makeRoom()
-		return
+	if due == nil || len(due.waiting) == 0 {
+		return false
 	}
 	s.taken++
 	s.serve(due)
-	close(due.waiting[0])
+	if due.waiting[0].some {
+		due.taking++
+	}
+	close(due.waiting[0].got)
 	due.waiting = slices.Delete(due.waiting, 0, 1)
+	return true
 }

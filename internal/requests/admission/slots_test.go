@@ -3,6 +3,8 @@ package admission
 import (
 	"context"
 	"errors"
+	"maps"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -95,4 +97,46 @@ func TestEachLaneHasItsFirstSlot(t *testing.T) {
 	if !s.Try() || s.Try() || !s.In("a").Try() || s.In("b").Try() {
 		t.Errorf("%d are taken, want one each by two lanes", s.Taken())
 	}
+}
+
+// Many calls may end in one moment: what is free then is each lane's by its weight, though each has one who waits.
+func TestWhatIsFreeAtOnceIsSharedByWeight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slots := NewSlots(10, Lane{Name: "a", Weight: 4}, Lane{Name: "b", Weight: 1})
+		a, b := slots.In("a"), slots.In("b")
+		got := map[string]int{}
+		var takers sync.WaitGroup
+		var one sync.Mutex
+		some := func(name string, of Slots) {
+			takers.Go(func() {
+				n, err := of.TakeSome(t.Context(), 10)
+				if err != nil {
+					t.Error(err)
+				}
+				one.Lock()
+				defer one.Unlock()
+				got[name] += n
+			})
+			synctest.Wait()
+		}
+		some("b", b) // it has all but one
+		some("a", a)
+		for range 8 {
+			b.Free()
+		}
+		some("a", a)
+		some("b", b)
+		for slots.Try() {
+		}
+		clear(got)
+		some("b", b)
+		some("a", a)
+		for range 5 {
+			a.Free()
+		}
+		takers.Wait()
+		if want := map[string]int{"a": 4, "b": 1}; !maps.Equal(got, want) {
+			t.Errorf("of five slots that are free at once they have %v, want %v", got, want)
+		}
+	})
 }

@@ -75,9 +75,14 @@ func (c *Consumer[R]) take(ctx, hard context.Context, l *lane, work chan<- taken
 }
 
 // gather waits until a third of the places is free, so that a pull brings many requests, whose events leave together. There are a
-// quarter more places than calls, so calls hardly wait for that. Of few places nearly all are calls': they wait less.
+// quarter more places than calls, so calls hardly wait for that. Of few places nearly all are calls': they wait less. What is free
+// then is first for the lane to which it is due.
 func (l *lane) gather(ctx context.Context) {
-	retry.PauseUntil(ctx, l.places.Room(), min(time.Duration(l.places.Whole())*50*time.Microsecond, 4*time.Millisecond))
+	wait := min(time.Duration(l.places.Whole())*50*time.Microsecond, 4*time.Millisecond)
+	retry.PauseUntil(ctx, l.places.Room(), wait)
+	if !l.places.Due() {
+		retry.Pause(ctx, wait)
+	}
 }
 
 // takeForWorkers passes requests to the workers. An empty queue is asked for one request until there is one: so it
