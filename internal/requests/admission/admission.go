@@ -265,6 +265,10 @@ func (s *slots) makeRoom() {
 func (s Slots) Free() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.free()
+}
+
+func (s Slots) free() {
 	s.taken--
 	s.lanes[s.lane].taken--
 	if !s.next() {

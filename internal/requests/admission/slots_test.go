@@ -131,9 +131,11 @@ func TestWhatIsFreeAtOnceIsSharedByWeight(t *testing.T) {
 		clear(got)
 		some("b", b)
 		some("a", a)
+		slots.mu.Lock()
 		for range 5 {
-			a.Free()
+			a.free()
 		}
+		slots.mu.Unlock()
 		takers.Wait()
 		if want := map[string]int{"a": 4, "b": 1}; !maps.Equal(got, want) {
 			t.Errorf("of five slots that are free at once they have %v, want %v", got, want)
