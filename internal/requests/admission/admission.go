@@ -216,14 +216,9 @@ func (s Slots) TakeSome(ctx context.Context, n int) (taken int, err error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	mine, all := &s.lanes[s.lane], 0.0
+	mine := &s.lanes[s.lane]
 	mine.eager = n > 1
-	for i := range s.lanes {
-		if l := &s.lanes[i]; l == mine || l.eager {
-			all += l.weight
-		}
-	}
-	most := min(n, int(math.Ceil(float64(s.whole-s.taken+1)*mine.weight/all)))
+	most := min(n, int(math.Ceil(s.part(mine, s.whole-s.taken+1))))
 	for taken = 1; taken < most && s.try(); taken++ {
 	}
 	if n > 1 {
@@ -234,12 +229,23 @@ func (s Slots) TakeSome(ctx context.Context, n int) (taken int, err error) {
 	return taken, nil
 }
 
-// Due reports whether the next slot is due to the lane, of those that could use more.
+// Due reports whether the next slot is due to the lane, of those that could use more; of many that are free each has its part.
 func (s Slots) Due() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	mine := &s.lanes[s.lane]
-	return !slices.ContainsFunc(s.lanes, func(l lane) bool { return l.eager && l.next < mine.next })
+	return s.part(mine, s.whole-s.taken) > 1 || !slices.ContainsFunc(s.lanes, func(l lane) bool { return l.eager && l.next < mine.next })
+}
+
+// part is how much a lane has of some slots beside others that could use more.
+func (s *slots) part(mine *lane, some int) float64 {
+	all := 0.0
+	for i := range s.lanes {
+		if l := &s.lanes[i]; l == mine || l.eager {
+			all += l.weight
+		}
+	}
+	return float64(some) * mine.weight / all
 }
 
 // Room is closed when a third of the slots is free.
