@@ -557,3 +557,17 @@ func TestAReceiptOutlivesItsProcess(t *testing.T) {
 	}
 	w.want(again, "mail.send.accepted.kept")
 }
+
+// A receipt may be made from what a stranger sent: a wildcard would read another request's events.
+func TestNobodyWaitsForAllRequests(t *testing.T) {
+	c := errand.New(nil)
+	for _, id := range []string{"*", ">", "", "a b", "a.b"} {
+		r := errand.Receipt{Operation: messages.Send, RequestID: id}
+		if o, err := c.Wait(t.Context(), r); err == nil {
+			t.Errorf("wait for %q: %v", id, o)
+		}
+		if e, err := c.Last(t.Context(), r); err == nil {
+			t.Errorf("the last of %q: %v", id, e)
+		}
+	}
+}

@@ -46,7 +46,7 @@ func (c *Client) Follow(ctx context.Context, r Receipt) iter.Seq2[Event, error] 
 
 // history reads the events of a request.
 func (c *Client) history(ctx context.Context, r Receipt) (jetstream.MessagesContext, error) {
-	stream, err := eventsOf(r.Operation)
+	stream, err := r.events()
 	if err != nil {
 		return nil, err
 	}

@@ -12,6 +12,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"errand/internal/wire"
 )
 
 // How often Wait looks, and how long it waits for a server's answer.
@@ -29,7 +31,7 @@ const (
 //
 // Errors: the one of ctx, and the request goes on; ErrNoEvents.
 func (c *Client) Wait(ctx context.Context, r Receipt) (Outcome, error) {
-	if _, err := eventsOf(r.Operation); err != nil {
+	if _, err := r.events(); err != nil {
 		return nil, fmt.Errorf("wait: %w", err)
 	}
 	answered, began := false, time.Now()
@@ -55,7 +57,7 @@ func (c *Client) Wait(ctx context.Context, r Receipt) (Outcome, error) {
 // Last is the last event of a published request, which is its state; a zero Event while there
 // is none. Errors: ErrNoEvents, ctx's, or nats.ErrTimeout.
 func (c *Client) Last(ctx context.Context, r Receipt) (Event, error) {
-	stream, err := eventsOf(r.Operation)
+	stream, err := r.events()
 	if err != nil {
 		return Event{}, err
 	}
@@ -69,6 +71,14 @@ func (c *Client) Last(ctx context.Context, r Receipt) (Event, error) {
 		}
 	}
 	return Event{}, nil
+}
+
+// events is the stream of the request's events. The error says that there can be none: a wildcard would find another request's.
+func (r Receipt) events() (string, error) {
+	if !wire.IsID(r.RequestID) {
+		return "", fmt.Errorf("%q is not the id of a request: A-Z, a-z, 0-9, _ and -, 1 to 64 of them", r.RequestID)
+	}
+	return eventsOf(r.Operation)
 }
 
 // isOwn reports whether an event is of this request and not of another one with the same id
