@@ -29,7 +29,7 @@ const (
 //
 // It looks every half a second in the end, for requests that a person or an HTTP request waits for: use Outcomes for the many.
 //
-// Errors: the one of ctx, and the request goes on; ErrNoEvents.
+// Errors: the one of ctx, and the request goes on; ErrNoEvents; an operation or an id that no request can have.
 func (c *Client) Wait(ctx context.Context, r Receipt) (Outcome, error) {
 	if _, err := r.events(); err != nil {
 		return nil, fmt.Errorf("wait: %w", err)

@@ -224,12 +224,13 @@ func (s Slots) TakeSome(ctx context.Context, n int) (taken int, err error) {
 	if n > 1 {
 		mine.taking--
 	}
-	for s.next() { // what was left to it
+	for s.next() { // what was left for it
 	}
 	return taken, nil
 }
 
-// Due reports whether the next slot is due to the lane, of those that could use more; of many that are free each has its part.
+// Due reports whether the lane may take slots now: no lane that could use more has an earlier turn, or so many are free that its part
+// is more than one.
 func (s Slots) Due() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -282,8 +283,8 @@ func (s Slots) free() {
 	}
 }
 
-// next gives a free slot to the lane of those that wait to which it is due, and reports whether there is one. If it is due to one that
-// is about to take others, it is left to that.
+// next gives a free slot to the waiting lane whose turn is earliest, and reports whether it did. While a lane with an earlier turn is
+// about to take more, the slot is left for that lane.
 func (s *slots) next() bool {
 	var due *lane
 	for i := range s.lanes {
