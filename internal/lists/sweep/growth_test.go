@@ -128,6 +128,7 @@ func (g *growing) Page(ctx context.Context, number, limit int) (p Page[int], err
 	if !g.noTotal {
 		p.Total = n
 	}
+	p.Rows = make([]Row[int], 0, min(limit, n))
 	for i := (number - 1) * limit; i < min(number*limit, n); i++ {
 		at := g.dropped + i/times
 		if g.order == NewestFirst {
