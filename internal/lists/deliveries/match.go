@@ -26,7 +26,8 @@ const (
 	// maxLateness is how long after its end a call may still be accepted whose fate is unknown.
 	maxLateness = int64(15 * time.Minute / time.Millisecond)
 	// maxQueueTime is the maximum time from acceptance to a row: mail servers give up after five days (RFC 5321).
-	maxQueueTime = 5 * 24 * time.Hour
+	maxQueueTime  = 5 * 24 * time.Hour
+	maxCandidates = 20 // in an event
 )
 
 // match returns the call that a row belongs to. A row that was matched before stays where it is.
@@ -148,9 +149,6 @@ func (s span) holds(r row) (may, inside bool) {
 	}
 	return at == 0 || s.begin-skew <= at && at <= until, r.accepted != 0 && s.begin <= at && at <= s.end() // 0: of no known time
 }
-
-// maxCandidates is the maximum number of candidates in an event.
-const maxCandidates = 20
 
 // clock measures how far the email service's clock is ahead of ours, by the Date header of its answers. Assumed: that
 // is the clock by which the log's times are written, and the clocks of the mail consumer and the poller agree.

@@ -37,9 +37,12 @@ func (l *Log) Swept(ctx context.Context, completeThrough time.Time) error {
 }
 
 // report stores events, some at once. When ctx ends, those under way are waited for: they would have to be learned.
-func (l *Log) report(ctx context.Context, events iter.Seq[messages.Event]) (err error) {
+func (l *Log) report(ctx context.Context, events iter.Seq[messages.Event]) error {
 	var page []messages.Event
 	store := func() error {
+		if len(page) == 0 {
+			return nil
+		}
 		failpoint.Here(failpoint.BeforePublish, "report")
 		_, err := l.store(context.WithoutCancel(ctx), page)
 		failpoint.Here(failpoint.AfterPublish, "report")
@@ -48,16 +51,12 @@ func (l *Log) report(ctx context.Context, events iter.Seq[messages.Event]) (err 
 	}
 	for e := range events {
 		if page = append(page, e); len(page) == maxAtOnce {
-			err = store()
-		}
-		if err != nil {
-			return err
+			if err := store(); err != nil {
+				return err
+			}
 		}
 	}
-	if len(page) > 0 {
-		err = store()
-	}
-	return err
+	return store()
 }
 
 // scan looks for requests that are too old, or whose summary time alone makes final.

@@ -45,10 +45,7 @@ func IDsOf(entry json.RawMessage) (ids []string) {
 		return nil
 	}
 	row := mail.ReadEntry(entry)
-	if row.EnvelopeID == "" {
-		return nil
-	}
-	for s := delivered; s < statuses; s++ {
+	for s := delivered; s < statuses && row.EnvelopeID != ""; s++ {
 		id := idOf(row, s)
 		ids = append(ids, hex.EncodeToString(id[:]))
 	}

@@ -222,13 +222,9 @@ func (s *Store) Requests(ctx context.Context, since time.Time, take func(history
 	if r.Next == 0 {
 		r.Since = since
 	}
-	err = r.UpTo(ctx, s.js, end.Sequence, false, func(m bus.Message) error {
+	return r.UpTo(ctx, s.js, end.Sequence, false, func(m bus.Message) error {
 		return take(history.Entry{Subject: m.Subject, Sequence: m.Sequence, At: m.Time, Body: m.Data})
 	})
-	if err != nil {
-		return fmt.Errorf("sink: read requests: %w", err)
-	}
-	return nil
 }
 
 // end is the last event under filters: the last of the stream's state may have been removed.

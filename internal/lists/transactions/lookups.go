@@ -92,9 +92,6 @@ func (l *LookUps) open(ctx context.Context, o history.Pending, before, _ time.Du
 	return l.look(ctx, succeeded.OrderNumber, messages.ByLookUp)
 }
 
-// linkLasts is how long a link does that was asked for without a time.
-const linkLasts = time.Hour
-
 // application reads whether a request's last published application is decided, and when it was made; zero if unknown.
 func (l *LookUps) application(ctx context.Context, id string) (decided bool, at time.Time, err error) {
 	b, err := l.List.lastApplication(ctx, id)
@@ -127,18 +124,18 @@ func (l *LookUps) called(ctx context.Context, o history.Pending, before, age tim
 	if mandates.Again(err) {
 		return looked, err
 	}
-	if len(l.looked) >= maxLooked {
+	if len(l.looked) >= maxRemembered {
 		clear(l.looked)
 	}
 	l.looked[key] = now
 	return looked, err
 }
 
-// maxLooked is how many looks are remembered.
-const maxLooked = 10_000
-
-// lookPages is how many pages of one order number are read: it has few records.
-const lookPages = 4
+const (
+	linkLasts     = time.Hour // a link that was asked for without a time
+	lookPages     = 4         // that are read of one order number: it has few records
+	maxRemembered = 10_000    // requests that were looked up for a callback, or whose first application is known
+)
 
 func (l *LookUps) look(ctx context.Context, order string, by messages.TransactionBy) (looked bool, err error) {
 	asked := time.Now()

@@ -120,9 +120,6 @@ type application struct {
 	kind string
 }
 
-// maxApplications is for how many requests the first application is remembered.
-const maxApplications = 1000
-
 // compare reports a request that has another application than this one, whose event is not stored yet.
 func (l *List) compare(ctx context.Context, request string, r Record) error {
 	first, known := l.applications[request]
@@ -136,7 +133,7 @@ func (l *List) compare(ctx context.Context, request string, r Record) error {
 			first.key, first.kind = id.Key(), strings.ToLower(mandates.ReadRecord(b.Transaction).Type)
 		}
 	}
-	if len(l.applications) >= maxApplications {
+	if len(l.applications) >= maxRemembered {
 		clear(l.applications)
 	}
 	// A change or the end of a mandate is an application of another kind.

@@ -71,12 +71,9 @@ const MaxPage = 4 << 20
 // Kept also forgets the requests whose events are gone.
 func (l *List) Kept(ctx context.Context) (time.Time, error) {
 	since, err := l.Store.Kept(ctx)
-	l.orders.forget(since.Add(-forgetLater))
+	l.orders.forget(since.Add(-time.Hour)) // the stream keeps more than it says: clocks differ, and the requests' times are its
 	return since, err
 }
-
-// forgetLater is by how much later than its oldest event a stream says that it keeps all: clocks differ, and the requests' times are its.
-const forgetLater = time.Hour
 
 // Page reads a page of the list. The service has pages of one size, whatever is asked for.
 func (l *List) Page(ctx context.Context, number, _ int) (sweep.Page[Record], error) {
