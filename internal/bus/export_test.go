@@ -10,6 +10,7 @@ import (
 var (
 	ReadAck = readAck
 	Copied  = copied
+	Again   = Schedules.again
 )
 
 // SubjectAt, the subject of the message that anywhere finds at a sequence, is for tests.

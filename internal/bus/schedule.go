@@ -171,29 +171,53 @@ func (s Schedules) Run(ctx, _ context.Context) error {
 func (s Schedules) remind(ctx context.Context) {
 	of := s.Queue.queue.CachedInfo()
 	scan := Scan{Stream: of.Stream, Filter: strings.Replace(of.Config.FilterSubject, ".due.", ".at.", 1), Page: eachPage}
-	for pause := max(retry.Overdue, s.Queue.Idle); retry.Pause(ctx, pause); {
+	every, said := max(retry.Overdue, s.Queue.Idle), ""
+	for pause := every; retry.Pause(ctx, pause); {
+		pause = every
 		page, err := scan.Next(ctx, s.Publisher.nc)
-		again := 0
-		for _, m := range page {
-			at, _ := time.Parse(time.RFC3339, strings.TrimPrefix(m.Header.Get(headerSchedule), "@at "))
-			if time.Since(at) < retry.Overdue || time.Since(m.Time) < retry.Overdue { // what was stored again just now is not late
-				continue
-			}
-			expect(m.Header, m.Sequence) // by another replica, or it was cancelled
-			if _, err = s.Publisher.Publish(ctx, &nats.Msg{Subject: m.Subject, Header: m.Header, Data: m.Data}); err == nil {
-				again++
-			} else if !isConflict(err) {
-				break
-			}
+		if err != nil {
+			continue
 		}
-		if pause = max(retry.Overdue, s.Queue.Idle); again > 0 {
+		again, rest, err := s.again(ctx, page)
+		if again > 0 {
+			said = ""
 			s.Logger.Warn().Str("stream", of.Stream).Int("requests", again).Msg("scheduled requests were overdue: they are scheduled again")
+		}
+		if err != nil && err.Error() != said {
+			said = err.Error()
+			s.Logger.Warn().Str("stream", of.Stream).Err(err).Msg("an overdue request cannot be scheduled again")
+		}
+		switch {
+		case len(rest) > 0:
+			scan.From = rest[0].Sequence
+		case len(page) == 0 || page[len(page)-1].Pending == 0:
+			scan.From = 0
+		case again > 0:
 			pause = 0
 		}
-		if err != nil || len(page) == 0 || page[len(page)-1].Pending == 0 {
-			scan.From, pause = 0, max(retry.Overdue, s.Queue.Idle)
+	}
+}
+
+// again stores again what is overdue of a page, and passes over what cannot be stored. The rest is what it left when no more could be.
+func (s Schedules) again(ctx context.Context, page []Message) (stored int, rest []Message, err error) {
+	for i, m := range page {
+		at, _ := time.Parse(time.RFC3339, strings.TrimPrefix(m.Header.Get(headerSchedule), "@at "))
+		if time.Since(at) < retry.Overdue || time.Since(m.Time) < retry.Overdue { // what was stored again just now is not late
+			continue
+		}
+		expect(m.Header, m.Sequence)
+		_, failed := s.Publisher.Publish(ctx, &nats.Msg{Subject: m.Subject, Header: m.Header, Data: m.Data})
+		switch {
+		case failed == nil:
+			stored++
+		case isConflict(failed): // by another replica, or it was cancelled
+		case IsFinal(failed):
+			err = fmt.Errorf("%s: %w", m.Subject, failed)
+		default:
+			return stored, page[i:], failed
 		}
 	}
+	return stored, nil, err
 }
 
 func (s Schedules) move(ctx context.Context, r *Request) error {

@@ -88,3 +88,56 @@ func TestWhatCameDueWhileTheStorageWasFullRunsOnceThereIsRoom(t *testing.T) {
 		}
 	})
 }
+
+// What cannot be stored again, or was cancelled meanwhile, keeps no other overdue request back; where nothing is stored, the rest waits.
+func TestOverdueRequestsAreScheduledAgainAroundWhatIsNotTaken(t *testing.T) {
+	_, nc := devtest.Provisioned(t)
+	js := opened(t, nc)
+	publisher, err := bus.NewPublisher(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id, size := range map[string]int{"large": 5000, "cancelled": 1, "last": 1} {
+		if err := publisher.Schedule(t.Context(), &bus.Request{Data: make([]byte, size)}, bus.Schedule{Operation: messages.Send, ID: id,
+			Fingerprint: "f", Sequence: 1, At: time.Now().Add(time.Hour)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	overdue := func() (page []bus.Message) {
+		for _, id := range []string{"large", "cancelled", "last"} {
+			err := bus.Scan{Stream: bus.MailScheduled, Filter: bus.ScheduledFilter(messages.Send, id)}.Each(t.Context(), nc,
+				func(m bus.Message) bool {
+					m.Time = m.Time.Add(-time.Hour)
+					m.Header.Set("Nats-Schedule", "@at "+m.Time.Format(time.RFC3339Nano))
+					page = append(page, m)
+					return true
+				})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		return page
+	}
+	page, s := overdue(), bus.Schedules{Publisher: publisher}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if stored, rest, err := bus.Again(s, ended, page); stored != 0 || len(rest) != len(page) || err == nil {
+		t.Errorf("without an answer %d are stored and %d are left (%v), want all %d left", stored, len(rest), err, len(page))
+	}
+	page = overdue()
+	stream, err := js.Stream(t.Context(), bus.MailScheduled)
+	if err == nil {
+		err = stream.DeleteMsg(t.Context(), page[1].Sequence)
+	}
+	if err == nil {
+		smaller := stream.CachedInfo().Config
+		smaller.MaxMsgSize = 4000
+		_, err = js.UpdateStream(t.Context(), smaller)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if stored, rest, err := bus.Again(s, t.Context(), page); stored != 1 || len(rest) > 0 || !strings.Contains(fmt.Sprint(err), ".large.") {
+		t.Errorf("%d are stored and %d are left (%v), want the last stored, none left, and the large one named", stored, len(rest), err)
+	}
+}
