@@ -571,3 +571,38 @@ func TestNobodyWaitsForAllRequests(t *testing.T) {
 		}
 	}
 }
+
+// The connection gave up, or was closed: nothing is tried again.
+func TestWithAClosedConnectionTheErrorSaysSo(t *testing.T) {
+	w := newWorld(t)
+	r := w.publish(letter("a", "x"))
+	o, err := w.client.Outcomes(t.Context(), "billing", messages.Send, time.Time{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	during := make(chan error, 2)
+	go func() { _, err := w.client.Wait(t.Context(), r); during <- err }()
+	go func() { during <- o.Run(t.Context(), func(context.Context, errand.Outcome) error { return nil }) }()
+	<-time.After(100 * time.Millisecond)
+	w.js.Conn().Close()
+	began := time.Now()
+	_, wait := w.client.Wait(t.Context(), r)
+	_, publish := w.client.Publish(t.Context(), letter("b", "x"))
+	_, msg := w.client.PublishMsg(t.Context(), &nats.Msg{Subject: "mail.account.requested", Data: []byte(`{}`)})
+	_, outcomes := w.client.Outcomes(t.Context(), "billing", messages.Send, time.Time{})
+	var follow error
+	for _, follow = range w.client.Follow(t.Context(), r) {
+	}
+	all := map[string]error{"Wait": wait, "Publish": publish, "PublishMsg": msg, "Outcomes": outcomes, "Follow": follow,
+		"Run": o.Run(t.Context(), nil)}
+	took := time.Since(began)
+	all["during 1"], all["during 2"] = <-during, <-during
+	for what, err := range all {
+		if !errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, errand.ErrNoAck) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if total := time.Since(began); took > time.Second || total > 5*time.Second {
+		t.Errorf("it took %v, and %v for all", took, total)
+	}
+}

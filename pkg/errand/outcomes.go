@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/pkg/messages"
@@ -93,38 +94,63 @@ func outcomeSubjects(op messages.Operation) (list []string) {
 // killed: handle must bear to see an event twice, and knows it by its ce-id. However long handle works, others do not get it.
 // Conflicts are among the outcomes: Failed with ReasonConflict.
 func (o *Outcomes) Run(ctx context.Context, handle func(context.Context, Outcome) error) error {
-	// One at a time: what waits in a buffer would run into AckWait.
-	all, err := o.consumer.Messages(jetstream.PullMaxMessages(1), jetstream.PullHeartbeat(time.Second),
-		jetstream.WithMessagesErrOnMissingHeartbeat(true))
-	if err != nil {
-		return fmt.Errorf("outcomes: %w", err)
-	}
-	defer all.Stop()
 	for {
-		m, err := all.Next(jetstream.NextContext(ctx))
-		if errors.Is(err, jetstream.ErrNoHeartbeat) { // a server is away, or the consumer is
-			err = o.missing(ctx)
-			if err == nil {
-				continue
-			}
-		}
+		m, err := o.next(ctx)
 		switch {
 		case ctx.Err() != nil:
-			return o.js.Conn().FlushTimeout(time.Second) // the last acknowledgement
+			if m != nil {
+				_ = m.Nak() // another process gets it at once, and not after AckWait
+			}
+			_ = o.js.Conn().FlushTimeout(time.Second) // the last acknowledgement; if it is lost, the outcome comes again
+			return nil
+		case m != nil:
+			err = o.settle(ctx, m, handle)
 		case err != nil:
-			return fmt.Errorf("outcomes: %w", err)
+			err = o.ended(ctx, err)
 		}
-		if err := o.settle(ctx, m, handle); err != nil {
+		if err != nil {
 			return fmt.Errorf("outcomes: %w", err)
 		}
 	}
 }
 
-// missing is an error if the consumer is known to be gone.
-func (o *Outcomes) missing(ctx context.Context) error {
-	_, err := o.consumer.Info(ctx)
+// next takes one outcome, nil if none comes for a while: more would wait for handle and run into AckWait.
+func (o *Outcomes) next(ctx context.Context) (jetstream.Msg, error) {
+	pull, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	taken, err := o.consumer.Fetch(1, jetstream.FetchContext(pull), jetstream.FetchHeartbeat(time.Second))
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case m := <-taken.Messages():
+		return m, taken.Error()
+	case <-ctx.Done():
+	}
+	select {
+	case m := <-taken.Messages():
+		return m, nil
+	case <-time.After(100 * time.Millisecond): // what is on its way is here by then
+	}
+	stop()
+	return <-taken.Messages(), nil
+}
+
+// ended is an error if there are no more outcomes to come. Otherwise a server or the consumer's leader is away for a while.
+func (o *Outcomes) ended(ctx context.Context, err error) error {
+	switch {
+	case o.js.Conn().IsClosed():
+		return nats.ErrConnectionClosed
+	case errors.Is(err, jetstream.ErrConsumerDeleted), errors.Is(err, jetstream.ErrBadRequest):
+		return err
+	}
+	_, err = o.consumer.Info(ctx)
 	if errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) {
 		return err
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(lastLook):
 	}
 	return nil
 }

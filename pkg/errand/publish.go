@@ -138,6 +138,12 @@ func (c *Client) store(ctx context.Context, m *nats.Msg, repeat bool) (*jetstrea
 	}
 	var unanswered error
 	for pause := firstLook; ; pause = min(2*pause, lastLook) {
+		switch closed := c.js.Conn().IsClosed(); {
+		case closed && unanswered == nil:
+			return nil, fmt.Errorf("not published: %w", nats.ErrConnectionClosed)
+		case closed:
+			return nil, unanswered
+		}
 		faultBefore := c.js.Conn().LastError()
 		attempt, cancel := context.WithTimeout(ctx, answer)
 		ack, err := c.js.PublishMsg(attempt, m)

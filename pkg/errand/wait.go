@@ -39,6 +39,8 @@ func (c *Client) Wait(ctx context.Context, r Receipt) (Outcome, error) {
 		e, err := c.Last(ctx, r)
 		switch {
 		case ctx.Err() != nil:
+		case c.js.Conn().IsClosed():
+			return nil, fmt.Errorf("wait for %s %s: %w", r.Operation, r.RequestID, nats.ErrConnectionClosed)
 		case err == nil && e.Final():
 			return e.Outcome(), nil
 		case err == nil:
