@@ -64,6 +64,8 @@ var (
 	// ErrNoAck says that nobody knows whether the request was stored: no answer came. Publish the same later: with a RequestID it is
 	// run once. A user who may not publish the subject or hear the answer (see the inbox above) gets it too.
 	ErrNoAck = errors.New("no acknowledgement: it is not known whether it was stored; publish the same again")
+	// ErrCorrected says that the request failed, and that its id has other contents since: a correction, whose outcome counts.
+	ErrCorrected = errors.New("it failed and was corrected since: wait with the correction's receipt")
 	// ErrNoEvents says that this user has no such stream of events. A service runs `errand mirror` first.
 	ErrNoEvents = errors.New("there is no stream of events for this user: a service runs `errand mirror` first")
 )

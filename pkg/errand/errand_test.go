@@ -103,6 +103,11 @@ func TestARequestThatBreaksARuleIsNotPublished(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "messages.Recipients") {
 		t.Errorf("an address that is not JSON: %v", err)
 	}
+	for _, none := range []messages.Request{nil, (*messages.SendRequest)(nil)} {
+		if _, err := w.client.Publish(t.Context(), none); err == nil || !strings.Contains(err.Error(), "it is nil") {
+			t.Errorf("no request: %v", err)
+		}
+	}
 	_, mistyped := w.client.PublishMsg(t.Context(), nats.NewMsg("mail.sent.requested"))
 	_, lane := w.client.Lane("bulk mail").Publish(t.Context(), letter("in-a-lane", "x")) // NATS takes no space in a subject
 	for _, err := range []error{mistyped, lane} {
@@ -269,6 +274,28 @@ func TestWaitTakesNoOtherRequestsOutcomeForItsOwn(t *testing.T) {
 	}
 	w.store("mail.send.accepted.corrected", own(right, ""))
 	w.want(right, "mail.send.accepted.corrected")
+}
+
+// Who waits with the receipt of what failed is told so, whatever became of the correction; and not who published the same again.
+func TestWaitSaysThatARequestWasCorrected(t *testing.T) {
+	w := newWorld(t)
+	wrong := w.publish(letter("corrected", "x"))
+	w.store("mail.send.failed.corrected", own(wrong, `,"reason":"refused"`))
+	w.want(wrong, "mail.send.failed.corrected")
+	right := w.publish(letter("corrected", "better"))
+	w.store("mail.send.reopened.corrected", own(right, ""))
+	for _, state := range []string{"started", "failed", "reopened", "accepted"} {
+		w.store("mail.send."+state+".corrected", own(right, ""))
+		o, err := w.wait(wrong, 10*time.Second)
+		if !errors.Is(err, errand.ErrCorrected) || !strings.Contains(err.Error(), "mail.send.failed.corrected: refused") {
+			t.Errorf("after %s: %v, %v", state, o, err)
+		}
+	}
+	again := wrong
+	again.Published = time.Now().Add(2 * time.Minute)
+	if o, err := w.wait(again, 300*time.Millisecond); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("of the same contents, published again: %v, %v", o, err)
+	}
 }
 
 // The outcome is stored after the server started again: who waited before hears it.

@@ -30,6 +30,8 @@ type Receipt struct {
 	Sequence  uint64             `json:"sequence"`
 	// Fingerprint is the fingerprint of the request's contents; final events carry it too.
 	Fingerprint string `json:"fingerprint,omitempty"`
+	// Published is when, by the clock of this process; zero for a Duplicate.
+	Published time.Time `json:"published,omitzero"`
 	// Duplicate: JetStream got a message with the same Nats-Msg-Id within two minutes, which Stream and Sequence are of, and did not
 	// store this one. After Publish and NewMsg it was the same request, perhaps of the same call; one that was corrected since is
 	// not run again. With a Nats-Msg-Id of your own it may have been another one, and this one is lost.
@@ -51,6 +53,9 @@ func (c *Client) Publish(ctx context.Context, r messages.Request) (Receipt, erro
 	if err != nil {
 		return Receipt{}, fmt.Errorf("errand: encode %s: %w; addresses are made with messages.Recipients, and digits with messages.Digits",
 			r.Operation(), err)
+	}
+	if string(body) == "null" {
+		return Receipt{}, errors.New("errand: there is no request: it is nil")
 	}
 	m, err := NewMsg(r.Operation(), body)
 	if err != nil {
@@ -117,12 +122,16 @@ func (c *Client) PublishMsg(ctx context.Context, m *nats.Msg) (Receipt, error) {
 	}
 	meta, err := messages.Check(op, m.Data) // what is wrong with it is in its outcome
 	id := meta.ID(m.Header.Get(nats.MsgIdHdr), err)
+	began := time.Now().UTC().Truncate(time.Millisecond)
 	ack, err := c.store(ctx, c.traced(ctx, m), id != "")
 	if err != nil {
 		return Receipt{}, fmt.Errorf("publish %s: %w", m.Subject, err)
 	}
 	r := Receipt{Operation: op, Stream: ack.Stream, Sequence: ack.Sequence, Duplicate: ack.Duplicate}
 	r.Fingerprint, r.RequestID = meta.Fingerprint, cmp.Or(id, r.Position())
+	if !r.Duplicate {
+		r.Published = began
+	}
 	return r, nil
 }
 

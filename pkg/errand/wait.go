@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/wire"
+	"errand/pkg/messages"
 )
 
 // How often Wait looks, and how long it waits for a server's answer.
@@ -29,7 +30,8 @@ const (
 //
 // It looks every half a second in the end, for requests that a person or an HTTP request waits for: use Outcomes for the many.
 //
-// Errors: the one of ctx, and the request goes on; ErrNoEvents; an operation or an id that no request can have.
+// Errors: the one of ctx, and the request goes on; ErrCorrected; ErrNoEvents; nats.ErrConnectionClosed; an operation or an id that
+// no request can have.
 func (c *Client) Wait(ctx context.Context, r Receipt) (Outcome, error) {
 	if _, err := r.events(); err != nil {
 		return nil, fmt.Errorf("wait: %w", err)
@@ -45,8 +47,8 @@ func (c *Client) Wait(ctx context.Context, r Receipt) (Outcome, error) {
 			return e.Outcome(), nil
 		case err == nil:
 			answered = true
-		case errors.Is(err, ErrNoEvents) && !answered && time.Since(began) > restart:
-			return nil, err // after any other error it is asked again
+		case errors.Is(err, ErrCorrected), errors.Is(err, ErrNoEvents) && !answered && time.Since(began) > restart:
+			return nil, fmt.Errorf("wait for %s %s: %w", r.Operation, r.RequestID, err) // after any other error it is asked again
 		}
 		select {
 		case <-ctx.Done():
@@ -57,22 +59,37 @@ func (c *Client) Wait(ctx context.Context, r Receipt) (Outcome, error) {
 }
 
 // Last is the last event of a published request, which is its state; a zero Event while there
-// is none. Errors: ErrNoEvents, ctx's, or nats.ErrTimeout.
+// is none. Errors: ErrCorrected, ErrNoEvents, ctx's, or nats.ErrTimeout.
 func (c *Client) Last(ctx context.Context, r Receipt) (Event, error) {
 	stream, err := r.events()
 	if err != nil {
 		return Event{}, err
 	}
-	for _, id := range []string{r.Position(), r.RequestID} {
-		e, err := c.lastUnder(ctx, stream, r.Operation.Filter(id))
-		if err != nil || e.Subject != "" && r.isOwn(e) {
-			return e, err
-		}
-		if id == r.RequestID {
-			break
-		}
+	e, err := c.read(ctx, stream, map[string]any{"last_by_subj": r.Operation.Filter(r.Position())})
+	if (err == nil && e.Subject == "" || !r.isOwn(e)) && r.RequestID != r.Position() {
+		e, err = c.read(ctx, stream, map[string]any{"last_by_subj": r.Operation.Filter(r.RequestID)})
 	}
-	return Event{}, nil
+	if err == nil && !r.isOwn(e) {
+		return Event{}, c.corrected(ctx, stream, r)
+	}
+	return e, err
+}
+
+// corrected is ErrCorrected if the request failed, so that other contents may have its id. Contents may be published again that
+// were corrected: how they failed before says nothing of this request.
+func (c *Client) corrected(ctx context.Context, stream string, r Receipt) error {
+	const skew = time.Minute // between clocks; the same contents are stored again after two minutes at the soonest
+	failed := r.Operation.Subject(messages.Failed, r.RequestID)
+	for from := uint64(1); ; {
+		e, err := c.read(ctx, stream, map[string]any{"seq": from, "next_by_subj": failed})
+		if err != nil || e.Subject == "" {
+			return err
+		}
+		if readFacts(e).Fingerprint == r.Fingerprint && e.Time.Add(skew).After(r.Published) {
+			return fmt.Errorf("%w: %s", ErrCorrected, e.Outcome())
+		}
+		from = e.Sequence + 1
+	}
 }
 
 // events is the stream of the request's events. The error says that there can be none: a wildcard would find another request's.
@@ -91,9 +108,9 @@ func (r Receipt) isOwn(e Event) bool {
 	return f.Fingerprint == "" || r.Fingerprint == "" || f.Fingerprint == r.Fingerprint
 }
 
-// lastUnder is the last event under a filter; a zero Event where there is none.
-func (c *Client) lastUnder(ctx context.Context, stream, filter string) (Event, error) {
-	what, err := json.Marshal(map[string]string{"last_by_subj": filter})
+// read gets one event; a zero Event where there is none.
+func (c *Client) read(ctx context.Context, stream string, which map[string]any) (Event, error) {
+	what, err := json.Marshal(which)
 	if err != nil {
 		return Event{}, err
 	}
