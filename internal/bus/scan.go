@@ -245,8 +245,9 @@ type Wanted struct {
 }
 
 // Newest calls take with what a stream has under filters since a time, until it took n of each, 0 for all, in no
-// order; what is rare is taken by the last message of each subject. It reads the stream backwards, and then asks the index of subjects
-// for what is rare: the server would read the whole stream for it, and writes would wait. Errors: ErrNoStream.
+// order; what is rare may be taken by the last message of each subject. It reads the stream backwards, and then asks the index of
+// subjects for what is rare: the server would read the whole stream for it, and writes would wait. All since a time is read by each
+// filter, unless it is rare. Errors: ErrNoStream.
 func Newest(ctx context.Context, nc *nats.Conn, stream string, wanted []Wanted, since time.Time, n int,
 	take func(int, Message) bool) error {
 	first, err := (&Scan{Stream: stream, Filter: ">", Page: 1}).Next(ctx, nc)
@@ -259,6 +260,16 @@ func Newest(ctx context.Context, nc *nats.Conn, stream string, wanted []Wanted, 
 	}
 	took, indexed := make([]int, len(wanted)), make([]bool, len(wanted))
 	done := func(i int) bool { return indexed[i] || n > 0 && took[i] >= n }
+	if n == 0 && !since.IsZero() { // all are wanted: the newest are no better than others
+		for i, w := range wanted {
+			if indexed[i], err = allSince(ctx, nc, stream, w.Filter, end.From, since, func(m Message) { take(i, m) }); err != nil {
+				return err
+			}
+		}
+		if !slices.Contains(indexed, false) {
+			return nil
+		}
+	}
 	for pages, high := 1, end.From; high > first[0].Sequence; pages++ {
 		low := max(high, first[0].Sequence+allPage) - allPage
 		passed := false
@@ -291,7 +302,7 @@ func Newest(ctx context.Context, nc *nats.Conn, stream string, wanted []Wanted, 
 		rest := 0
 		for i, w := range wanted {
 			if pages >= newestPages && !w.Often && !done(i) {
-				if indexed[i], err = newestByIndex(ctx, nc, stream, w.Filter, high, since, func(m Message) { take(i, m) }); err != nil {
+				if indexed[i], err = allSince(ctx, nc, stream, w.Filter, high, since, func(m Message) { take(i, m) }); err != nil {
 					return err
 				}
 			}
@@ -309,16 +320,36 @@ func Newest(ctx context.Context, nc *nats.Conn, stream string, wanted []Wanted, 
 const (
 	newestPages = 32 // are read before the index is asked
 	lastAtOnce  = 32 // subjects whose last message is asked for at once
+
+	passedAtOnce = 100 // messages that the server passes while it would look one subject up
 )
 
-// newestByIndex calls take with the last message of each subject under a filter, if it lies before a sequence and since a time;
-// false means that this user may not read the index.
-func newestByIndex(ctx context.Context, nc *nats.Conn, stream, filter string, before uint64, since time.Time, take func(Message)) (
-	bool, error,
-) {
-	has, err := askIndex(ctx, nc, stream, filter)
+// allSince calls take with what a stream has under a filter before a sequence and since a time: with all of it, or with the last message of
+// each subject where the server would have to pass too many others for that. false means that this user may not read the index.
+func allSince(ctx context.Context, nc *nats.Conn, stream, filter string, before uint64, since time.Time, take func(Message)) (bool, error) {
+	window, _, err := Count(ctx, nc, stream, ">", since)
+	if err != nil {
+		return true, err
+	}
+	matching, _, err := Count(ctx, nc, stream, filter, since)
+	if err != nil || matching == 0 {
+		return true, err
+	}
+	var has index
+	if window >= passedAtOnce*matching {
+		has, err = askIndex(ctx, nc, stream, filter)
+	}
 	if errors.Is(err, ErrNoStream) {
 		return false, nil
+	}
+	if err == nil && window < passedAtOnce*max(matching, uint64(len(has.State.Subjects))) {
+		err = Scan{Stream: stream, Filter: filter, Since: since}.Each(ctx, nc, func(m Message) bool {
+			if m.Sequence < before {
+				take(m)
+			}
+			return m.Sequence < before
+		})
+		return true, err
 	}
 	if err != nil {
 		return true, err

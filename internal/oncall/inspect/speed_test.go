@@ -127,6 +127,26 @@ func TestStatusReadsNoneOfManyFailures(t *testing.T) {
 	}
 }
 
+// What failed in the last hour is read by few questions: not by one for each request.
+func TestManyFailuresOfTheLastHourAreReadByFewQuestions(t *testing.T) {
+	t.Parallel()
+	in := provisioned(t)
+	const failed = 20_000
+	for i := range failed {
+		m := devtest.Message(t, fmt.Sprint("mail.send.failed.r", i), `{"reason":"refused"}`)
+		if _, err := in.js.PublishMsgAsync(m, jetstream.WithStallWait(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	<-in.js.PublishAsyncComplete()
+	in.store("mail.send.reopened.r7", body{"by": "ann"})
+	before := in.Conn.Stats().OutMsgs
+	rows, err := in.List(t.Context(), Query{States: Reasoned, Since: time.Now().Add(-time.Hour)}, time.Now())
+	if n := in.Conn.Stats().OutMsgs - before; err != nil || len(rows) != failed-1 || n > 200 {
+		t.Errorf("%d questions for %d rows, %v, want 200 at most for %d", n, len(rows), err, failed-1)
+	}
+}
+
 // What waits for longer than is asked for is not read.
 func TestAListSinceATimeReadsNothingOlderInTheQueue(t *testing.T) {
 	t.Parallel()
