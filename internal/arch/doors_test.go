@@ -44,7 +44,7 @@ var doors = map[string]string{
 	"docs/schemas": "",
 
 	// For tests of services: an installation in their process.
-	"pkg/errandtest": "programs sandbox bus oncall/inspect pkg/errand pkg/messages nats.go zerolog",
+	"pkg/errandtest": "programs sandbox bus wire oncall/inspect pkg/errand pkg/messages nats.go zerolog",
 
 	"internal/programs": "requests lists mandates callback bus history retry telemetry throttle failpoint keyfile typo " +
 		"pkg/clients pkg/messages kong isatty nats.go prometheus zerolog x/time",

@@ -13,7 +13,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 )
 
 // Kinds of faults. "Done" means that the work is done and counted; only the answer differs.
@@ -32,7 +31,7 @@ const (
 
 var kinds = []string{Delay, DelayAnswer, Status, Cut, AcceptCut, AcceptStatus, Truncate, Garbage, AcceptEmpty, Short}
 
-// Fault is a rule that makes calls fail. The first one that applies to a call fires.
+// Fault is a rule that makes calls fail. The first delay that applies to a call fires, and the first one of another kind.
 type Fault struct {
 	ID        int     `json:"id"`        // assigned by the sandbox
 	Operation string  `json:"operation"` // enroll, transactions, send, logs, account, or * for any
@@ -151,55 +150,66 @@ func (l *faults) counts() map[string]int {
 	return maps.Clone(l.fired)
 }
 
-// pick returns the first rule that applies to a call, or nil.
-func (l *faults) pick(op operation, body []byte, query string) *Fault {
+// pick returns the first delay that applies to a call, and the first rule of another kind; nil where there is none.
+func (l *faults) pick(op operation, body []byte, query string) (delay, fault *Fault) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, f := range l.rules {
-		if f.applies(op, body, query) {
+		place := &fault
+		if f.is(Delay) || f.is(DelayAnswer) {
+			place = &delay
+		}
+		if *place == nil && f.applies(op, body, query) {
 			f.Fired++
 			l.fired[f.Kind]++
 			fired := *f
-			return &fired
+			*place = &fired
 		}
 	}
-	return nil
+	return delay, fault
 }
+
+// is reports whether there is a fault, of this kind.
+func (f *Fault) is(kind string) bool { return f != nil && f.Kind == kind }
 
 // applies counts the call and reports whether the rule fires on it.
 func (f *Fault) applies(op operation, body []byte, query string) bool {
 	if f.Operation != "*" && f.Operation != op.String() || f.Times > 0 && f.Fired >= f.Times ||
-		f.Match != "" && !bytes.Contains(body, []byte(f.Match)) && !strings.Contains(query, f.Match) {
+		f.Match != "" && !bytes.Contains(body, []byte(f.Match)) && !strings.Contains(query, f.Match) && !holds(body, f.Match) {
 		return false
 	}
 	f.Seen++
 	return f.Seen > f.Skip && (f.Share == 0 || f.draws.Float64() < f.Share)
 }
 
-// failBefore does the fault's part before the work; true means that the call ends there, with nothing done.
-func (s *Sandbox) failBefore(w http.ResponseWriter, op operation, f *Fault) bool {
-	switch f.Kind {
-	case Delay:
-		s.wait(time.Duration(f.Delay), nil)
-	case Status:
-		f.answer(op).write(w)
-		return true
-	case Cut:
-		cut(w)
-		return true
+// holds reports whether a JSON value has a string that contains text, however it is escaped, or the number that text is: 100.5
+// is 100.50.
+func holds(raw json.RawMessage, text string) bool {
+	var (
+		fields map[string]json.RawMessage
+		list   []json.RawMessage
+		value  string
+	)
+	has := func(part json.RawMessage) bool { return holds(part, text) }
+	switch {
+	case json.Unmarshal(raw, &value) == nil:
+		return strings.Contains(value, text)
+	case json.Unmarshal(raw, &fields) == nil:
+		return slices.ContainsFunc(slices.Collect(maps.Values(fields)), has)
+	case json.Unmarshal(raw, &list) == nil:
+		return slices.ContainsFunc(list, has)
 	}
-	return false
+	number, err := strconv.ParseFloat(string(raw), 64)
+	want, unwanted := strconv.ParseFloat(text, 64)
+	return err == nil && unwanted == nil && number == want
 }
 
-// failAfter does the fault's part after the work; true means that the call was answered or cut.
-func (s *Sandbox) failAfter(w http.ResponseWriter, r *http.Request, op operation, f *Fault, a answer) bool {
+// fail answers a call as the fault has it; a is the answer of a call that was done.
+func (f *Fault) fail(w http.ResponseWriter, op operation, a answer) {
 	switch f.Kind {
-	case DelayAnswer:
-		s.wait(time.Duration(f.Delay), r.Context().Done())
-		return false
-	case AcceptCut:
+	case Cut, AcceptCut:
 		cut(w)
-	case AcceptStatus:
+	case Status, AcceptStatus:
 		f.answer(op).write(w)
 	case Truncate:
 		w.Header()["Content-Type"] = jsonType
@@ -210,10 +220,7 @@ func (s *Sandbox) failAfter(w http.ResponseWriter, r *http.Request, op operation
 		answer{status: http.StatusOK, body: []byte(`{"url":"http://sandbox.test/<html>`)}.write(w)
 	case AcceptEmpty:
 		answer{status: a.status, body: withoutEssentials(a.body)}.write(w)
-	default:
-		return false
 	}
-	return true
 }
 
 // answer has the status, headers and body that the rule names.

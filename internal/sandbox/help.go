@@ -26,12 +26,12 @@ Control, JSON over HTTP
   POST   /_sandbox/cycle         deductions of the next cycle; {"bounced":["DD1"]}: those fail
   GET    /_sandbox/help          this text
 
-Faults: {"operation":…,"kind":…}; the first that applies fires
+Faults: {"operation":…,"kind":…}; the first that applies fires, and a delay besides
   operation      enroll, transactions, send, logs, account, or * for any
   times          how often it fires; 0 is until cleared
   share, seed    chance that it fires on a call, 0 to 1, and its seed
   skip           calls that pass before the first one fails
-  match          only calls whose body or query contains this text
+  match          only calls whose body or query contains this text, or number
  kinds
   delay          wait "delay":"2s", then do the work, even when the caller is gone
   delay_answer   done, then wait "delay" before the answer

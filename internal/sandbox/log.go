@@ -63,7 +63,7 @@ func (o *outbox) entry(r row, settings *Settings, now time.Time) json.RawMessage
 	p, i := o.messages[r.message], int(r.recipient)
 	to, envelope, state := p.to[i], p.envelope(o.seed), p.state(o.seed, i, now)
 	reply := response(state, envelope)
-	if code := p.replies[sameDomain(to)]; code > 0 && (state == Bounced || state == Deferred) {
+	if code := p.replies[strings.ToLower(to)]; code > 0 && (state == Bounced || state == Deferred) {
 		reply = strconv.Itoa(code) + reply[3:]
 	}
 	status := object("delivered", state == Delivered, "ip", "192.0.2.25", "mx", "mx1."+domain(to), "response", reply)
@@ -120,9 +120,9 @@ func (p *posted) state(seed uint64, i int, now time.Time) string {
 func (p *posted) fate(seed uint64, address string) string {
 	local := strings.ToLower(address[:len(address)-len(domain(address))])
 	switch {
-	case p.replies[sameDomain(address)] >= 500, strings.Contains(local, "bounce"):
+	case p.replies[strings.ToLower(address)] >= 500, strings.Contains(local, "bounce"):
 		return Bounced
-	case p.replies[sameDomain(address)] >= 400, strings.Contains(local, "defer"):
+	case p.replies[strings.ToLower(address)] >= 400, strings.Contains(local, "defer"):
 		return Deferred
 	case p.settings.ShareBounced == 0 && p.settings.ShareDeferred == 0:
 		return Delivered

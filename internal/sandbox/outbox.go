@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -71,12 +72,11 @@ func (o *outbox) accept(l *submission, asked int, settings *Settings, now time.T
 	return true
 }
 
-// Reply has mail to an address answered with a code: 550 bounces, 451 is delivered later. Addresses are compared without the case
-// of the domain; 0 forgets it.
+// Reply has mail to an address, in whatever case, answered with a code: 550 bounces, 451 is delivered later; 0 forgets it.
 func (s *Sandbox) Reply(address string, code int) {
 	s.outbox.mu.Lock()
 	defer s.outbox.mu.Unlock()
-	s.outbox.replies[sameDomain(address)] = code
+	s.outbox.replies[strings.ToLower(address)] = code
 }
 
 // reschedule applies a lowered log delay, not a raised one, to messages without a row in the log.

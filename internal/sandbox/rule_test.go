@@ -68,6 +68,12 @@ func TestMatchNarrowsToCallsThatHoldAText(t *testing.T) {
 	equal(t, "in a body", do(s, request("POST", "/v3/mandates", enrollment1().with("order_number", "DD7").String())).Code, 500)
 	equal(t, "in a query", do(s, request("GET", "/v3/mandates/transactions?order_number=DD7", "")).Code, 500)
 	equal(t, "seen", s.Faults()[0].Seen, 2)
+	for match, code := range map[string]int{"Ann & Bob": 500, "100.50": 500, "100.5": 500, "100.49": 200, "Ann & Cem": 200} {
+		s := newSandbox(t, strictOptions())
+		addFault(t, s, Fault{Operation: "*", Kind: Status, Match: match})
+		body := strings.Replace(enrollment1().with("payer_name", "Ann & Bob").with("amount", 100.5).String(), "Ann & Bob", `Ann \u0026 Bob`, 1)
+		equal(t, match, do(s, request("POST", "/v3/mandates", body)).Code, code)
+	}
 }
 
 func TestFaultsThatMakeNoSenseAreRefusedByName(t *testing.T) {
@@ -121,6 +127,16 @@ func TestLatencyAndDelaysPassInABubble(t *testing.T) {
 		begin = time.Now()
 		outcomes(s, 1)
 		equal(t, "latency alone", time.Since(begin), 20*time.Millisecond)
+		for _, kind := range []string{Delay, DelayAnswer} {
+			s.ClearFaults()
+			addFault(t, s, Fault{Operation: "enroll", Kind: kind, Delay: Duration(time.Hour)})
+			addFault(t, s, Fault{Operation: "enroll", Kind: Status, Times: 1})
+			for _, want := range []string{"5", "2"} {
+				begin = time.Now()
+				equal(t, kind+" and a fault", outcomes(s, 1), want)
+				equal(t, kind+" for as long", time.Since(begin).Truncate(time.Minute), time.Hour)
+			}
+		}
 	})
 }
 

@@ -34,6 +34,8 @@ import (
 	"errand/internal/sandbox"
 	"errand/internal/sandbox/devkit"
 	"errand/internal/sandbox/devkit/devtest"
+	"errand/internal/wire"
+	"errand/internal/wire/mailbox"
 	"errand/pkg/errand"
 	"errand/pkg/messages"
 )
@@ -197,21 +199,26 @@ func (w *World) URL() string {
 	return url
 }
 
-// patience is how long is waited for what is wanted, in a bubble for longer.
-func (w *World) patience(inBubble time.Duration) time.Duration {
+// patience is how long is waited for what is wanted, in a bubble for longer; the context ends then, and not before t.Cleanup.
+func (w *World) patience(inBubble time.Duration) (context.Context, context.CancelFunc, time.Duration) {
+	d := 20 * time.Second
 	if w.bubble {
-		return inBubble
+		d = inBubble
 	}
-	return 20 * time.Second
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.t.Context()), d)
+	return ctx, cancel, d
 }
 
-// WantOutcome waits until a request is in this state, such as messages.Accepted, and returns its outcome: for 20 seconds, or 25 hours
-// of a bubble. Another outcome ends the test, with the request's story, but for Uncertain where Resolved is wanted. That comes
+// WantOutcome waits until a request ends in this state, such as messages.Accepted, and returns its outcome: for 20 seconds, or 25
+// hours of a bubble. Another outcome ends the test, with the request's story, but for Uncertain where Resolved is wanted. That comes
 // to mail from the log, to an enrollment seconds after its payer decided, or minutes of a bubble (see Approve), and in a bubble to
-// one that was never made after a day.
+// one that was never made after a day. States on the way, such as messages.Deferred, are for WantEvent.
 func (w *World) WantOutcome(r errand.Receipt, state messages.State) errand.Outcome {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), w.patience(25*time.Hour)) // by then a request ends by itself
+	if !state.Final(r.Operation) {
+		w.t.Fatalf("errandtest: no %s ends as %q: WantEvent waits for %s", r.Operation, state, r.Operation.Subject(state, r.RequestID))
+	}
+	ctx, cancel, _ := w.patience(25 * time.Hour) // by then a request ends by itself
 	defer cancel()
 	for e, err := range w.Client.Follow(ctx, r) {
 		switch {
@@ -230,8 +237,7 @@ func (w *World) WantOutcome(r errand.Receipt, state messages.State) errand.Outco
 // It waits for 20 seconds, or an hour of a bubble: Advance first to what comes later.
 func (w *World) WantEvent(subject string) []byte {
 	w.t.Helper()
-	patience := w.patience(time.Hour)
-	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
+	ctx, cancel, patience := w.patience(time.Hour)
 	defer cancel()
 	stream, err := w.js.StreamNameBySubject(ctx, subject)
 	for wait := 20 * time.Millisecond; err == nil; wait += min(wait, patience/1000) / 4 { // looks less often as time passes
@@ -284,20 +290,36 @@ func (w *World) decide(order, decision string) {
 }
 
 // Bounce has mail to an address answered with this code from now on: 550 bounces, 451 is delivered later.
-func (w *World) Bounce(address string, code int) { w.box.Reply(address, code) }
+func (w *World) Bounce(address string, code int) {
+	w.t.Helper()
+	bare, err := messages.ParseRecipient(address)
+	if err != nil {
+		w.t.Fatalf("errandtest: %q %v", address, err)
+	}
+	w.box.Reply(bare, code)
+}
+
+// mailbox is the same for every spelling of an address, also one with a display name.
+func (w *World) mailbox(address string) string {
+	w.t.Helper()
+	folded, ok := mailbox.Fold(address)
+	if !ok {
+		w.t.Fatalf("errandtest: %q is not an email address", address)
+	}
+	return folded
+}
 
 // WantSuppressed waits until mail to an address has bounced and the programs know it: what is published then leaves it out.
 func (w *World) WantSuppressed(address string) {
 	w.t.Helper()
-	secret, err := bus.RecipientSecret(w.t.Context(), w.nc)
+	ctx, cancel, _ := w.patience(time.Hour)
+	defer cancel()
+	secret, err := bus.RecipientSecret(ctx, w.nc)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.WantEvent("suppression.bounced." + secret.KeyOf(address).String())
-	select {
-	case <-w.t.Context().Done():
-	case <-time.After(4 * time.Second): // they look every two
-	}
+	w.WantEvent("suppression.bounced." + secret.KeyOf(w.mailbox(address)).String())
+	<-time.After(4 * time.Second) // they look every two
 }
 
 // Advance lets time pass, in a bubble alone.
@@ -310,7 +332,8 @@ func (w *World) Advance(d time.Duration) {
 	synctest.Wait()
 }
 
-// Faults are what goes wrong at a service: with the next call that changes something, or with more of them, see Always.
+// Faults are what goes wrong at a service: with the next call that changes something, or with more of them, see Always. Each waits for
+// a call of its own, in the order they were set; Slow goes with another.
 type Faults struct {
 	w         *World
 	operation string
@@ -321,7 +344,7 @@ type Faults struct {
 // Always makes faults stay until they are lifted.
 func (f Faults) Always() Faults { f.times = 0; return f }
 
-// For narrows faults to requests that contain a text, such as an order number or an address.
+// For narrows faults to requests that contain a text, such as an order number or an address, or a number, such as an amount.
 func (f Faults) For(text string) Faults { f.match = text; return f }
 
 // CutAfterAccept does what is asked for, and cuts the connection without an answer.
@@ -361,26 +384,29 @@ func (f Faults) add(fault sandbox.Fault) {
 // Mandate is the e-mandate service.
 type Mandate struct{ Faults }
 
-// WantOnce fails the test unless an order number was enrolled exactly once.
-func (m Mandate) WantOnce(order string) {
-	m.w.t.Helper()
-	if n := m.w.box.Enrolled(order); n != 1 {
-		m.w.t.Errorf("%s was enrolled %d times, want once\n%s", order, n, m.w.log.String())
-	}
-}
+// WantOnce fails the test unless an order number, whatever its case and spaces, was enrolled exactly once.
+func (m Mandate) WantOnce(order string) { m.want(order, 1) }
 
 // WantNone fails the test if an order number was enrolled.
-func (m Mandate) WantNone(order string) {
+func (m Mandate) WantNone(order string) { m.want(order, 0) }
+
+func (m Mandate) want(order string, times int) {
 	m.w.t.Helper()
-	if n := m.w.box.Enrolled(order); n != 0 {
-		m.w.t.Errorf("%s was enrolled %d times, want none", order, n)
+	got := 0
+	for enrolled, n := range m.w.box.Oracle(sandbox.Query{}).Enroll.ByOrder {
+		if wire.SameOrder(enrolled, order) {
+			got += n
+		}
+	}
+	if got != times {
+		m.w.t.Errorf("%s was enrolled %d times, want %d\n%s", order, got, times, m.w.log.String())
 	}
 }
 
 // Mail is the email service.
 type Mail struct{ Faults }
 
-// WantOnce fails the test unless an address got mail, and no subject twice.
+// WantOnce fails the test unless an address, in whatever spelling, got mail, and no subject twice.
 func (m Mail) WantOnce(address string) { m.want(address, 1) }
 
 // WantNone fails the test if an address got mail.
@@ -388,15 +414,18 @@ func (m Mail) WantNone(address string) { m.want(address, 0) }
 
 func (m Mail) want(address string, each int) {
 	m.w.t.Helper()
-	got := 0
+	wanted, got := m.w.mailbox(address), map[string]int{} // by subject
 	for _, r := range m.w.box.Oracle(sandbox.Query{}).Mail.ByRecipient {
-		if r.Recipient == address {
-			if got += r.Count; r.Count > each {
-				m.w.t.Errorf("%s got %q %d times, want %d\n%s", address, r.Subject, r.Count, each, m.w.log.String())
-			}
+		if folded, _ := mailbox.Fold(r.Recipient); folded == wanted {
+			got[r.Subject] += r.Count
 		}
 	}
-	if got < each {
+	for subject, n := range got {
+		if n > each {
+			m.w.t.Errorf("%s got %q %d times, want %d\n%s", address, subject, n, each, m.w.log.String())
+		}
+	}
+	if len(got) < each {
 		m.w.t.Errorf("%s got no mail\n%s", address, m.w.log.String())
 	}
 }
