@@ -85,29 +85,27 @@ type Partial struct {
 // Failed says that it was not done. What a Reason asks for is in docs/use/reference.md.
 type Failed struct {
 	Event
-	Reason  messages.Reason
-	Message string              // for people
-	Fields  map[string][]string // what is wrong with which field
-	// ConflictsWith is the request that has the id already, for ReasonConflict.
-	ConflictsWith string
+	Reason        messages.Reason
+	Message       string              // for people
+	Fields        map[string][]string // what is wrong with which field
+	ConflictsWith string              // for ReasonConflict: the request that has the id already
 }
 
 // String is the subject and the reason.
 func (f Failed) String() string { return f.Subject + ": " + string(f.Reason) }
 
-// Uncertain says that a call was made, and that nobody knows what came of it. Do not repeat
-// it under another id: a Resolved may follow, which Outcomes hands to you.
+// Uncertain says that a call was made and nobody knows what came of it. Do not repeat it under another id: Outcomes hands over the
+// Resolved that may follow.
 type Uncertain struct {
 	Event
 	Reason  messages.Reason // "" for a message whose batches have different ones
 	Message string
 }
 
-// Resolved says what an Uncertain request turned out to be: Became is messages.Succeeded, Accepted, Partial or Failed. The proof
-// is in the body (messages.EnrollResolved, SendResolved).
+// Resolved says what an Uncertain request turned out to be. The proof is in the body (messages.EnrollResolved, SendResolved).
 type Resolved struct {
 	Event
-	Became messages.State
+	Became messages.State // Succeeded, Accepted, Partial or Failed
 }
 
 // String is the subject and what it turned out to be.

@@ -15,10 +15,8 @@ import (
 // Follow ranges over all events of a published request, stored ones and new ones, in their
 // order: also its batches' events, and a conflict under its Position. It goes on after an
 // outcome, which may be followed by resolved or reopened: break when you have seen enough,
-// or end ctx. It survives reconnects.
-//
-// The last element has an error: the one of ctx, ErrNoEvents, or what kept the server from
-// making a consumer. The consumer takes no acknowledgement and is gone shortly after.
+// or end ctx. It survives reconnects. The last element has an error: the one of ctx, ErrNoEvents, or what kept the server from
+// making a consumer, which is gone shortly after.
 func (c *Client) Follow(ctx context.Context, r Receipt) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		events, err := c.history(ctx, r)

@@ -24,14 +24,12 @@ import (
 // Receipt says where a request is stored and how its events are found. It can be kept as
 // JSON, and waited for by another process.
 type Receipt struct {
-	Operation messages.Operation `json:"operation"`
-	RequestID string             `json:"request_id"`
-	Stream    string             `json:"stream"`
-	Sequence  uint64             `json:"sequence"`
-	// Fingerprint is the fingerprint of the request's contents; final events carry it too.
-	Fingerprint string `json:"fingerprint,omitempty"`
-	// Published is when, by the clock of this process; zero for a Duplicate.
-	Published time.Time `json:"published,omitzero"`
+	Operation   messages.Operation `json:"operation"`
+	RequestID   string             `json:"request_id"`
+	Stream      string             `json:"stream"`
+	Sequence    uint64             `json:"sequence"`
+	Fingerprint string             `json:"fingerprint,omitempty"` // of the request's contents; final events carry it too
+	Published   time.Time          `json:"published,omitzero"`    // by the clock of this process; zero for a Duplicate
 	// Duplicate: JetStream got a message with the same Nats-Msg-Id within two minutes, which Stream and Sequence are of, and did not
 	// store this one. After Publish and NewMsg it was the same request, perhaps of the same call; one that was corrected since is
 	// not run again. With a Nats-Msg-Id of your own it may have been another one, and this one is lost.
@@ -43,8 +41,8 @@ func (r Receipt) Position() string { return r.Stream + "-" + strconv.FormatUint(
 
 // Publish checks a request and stores it through JetStream. While no acknowledgement comes it publishes the same again,
 // every five seconds and under the same id, until ctx ends, or for half a minute where ctx has no deadline. Errors: a
-// *messages.Invalid, and nothing was published; ErrNotTaken, ErrTooLarge and a *jetstream.APIError, such as of a full
-// stream: nothing was stored; ErrNoAck: it may be stored, whatever was answered to a later attempt.
+// *messages.Invalid, and nothing was published; ErrNotTaken, ErrTooLarge, nats.ErrConnectionClosed and a *jetstream.APIError, such
+// as of a full stream: nothing was stored; ErrNoAck: it may be stored, whatever was answered to a later attempt.
 //
 // Give every request a RequestID that belongs to what is done, such as send-invoice-17, so that it is run once even if two
 // processes publish it. One without is given an id for this call alone.
