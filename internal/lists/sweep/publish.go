@@ -92,7 +92,7 @@ func (r *run[T]) unknown(rows []Row[T], place func(i int) int) []Row[T] {
 			if stored.Before(r.since) && !row.Final { // its event is gone, but not what it says
 				r.known.add(row.ID, now)
 			}
-		case !row.At.IsZero() && row.At.Before(r.since) && !r.watched(row): // it has aged out
+		case !row.At.IsZero() && row.At.Before(r.since) && !r.watched(row, now): // it has aged out
 			if !row.Final || now.Sub(row.At) < watchOpen { // but its next state has not, and a row with the same key is watched
 				r.known.add(row.ID, now)
 			}
@@ -107,10 +107,11 @@ func (r *run[T]) unknown(rows []Row[T], place func(i int) int) []Row[T] {
 	return unknown
 }
 
-// watched reports whether another state of the row was seen or published.
-func (r *run[T]) watched(row Row[T]) bool {
-	_, open := r.known.open[row.ID.Key()]
-	return open || row.Before != ID{} && !r.known.stored(row.Before).IsZero()
+// watched reports whether another state of the row was seen or published before now. A list may show an entry twice, in two states.
+func (r *run[T]) watched(row Row[T], now time.Time) bool {
+	open, is := r.known.open[row.ID.Key()]
+	is = is && open.since.Before(now) && (open.seen.IsZero() || open.at.Equal(row.At)) // of no other row
+	return is || row.Before != ID{} && !r.known.stored(row.Before).IsZero()
 }
 
 // publish stores the rows whose states were not published; see unknown.
