@@ -211,3 +211,28 @@ func TestAListThatDropsItsOldestRowsAtOnceIsReadOn(t *testing.T) {
 		}
 	})
 }
+
+// Rows that are added in front with times long before the watermark's, as when the service's clock was set back or a part of its
+// log was late, are published as soon as all others.
+func TestRowsInFrontWithTimesLongPastAreReadUpToTheAnchor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, NewestFirst, 10_000)
+		added := time.Time{}
+		w.sink.onSwept = func(time.Time) {
+			w.list.mu.Lock()
+			defer w.list.mu.Unlock()
+			switch {
+			case added.IsZero() && len(w.told) == 10_000 && time.Since(w.rows[9999].created) > 25*time.Hour:
+				added = time.Now()
+				w.add(400)
+				for _, r := range w.rows[10_000:] {
+					r.created, r.final = r.created.Add(-26*time.Hour), true
+				}
+			case !added.IsZero() && time.Since(added) > 12*time.Second:
+				w.sink.stop()
+			}
+		}
+		w.run(3 * time.Hour)
+		w.check(time.Time{})
+	})
+}

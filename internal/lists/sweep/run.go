@@ -134,7 +134,8 @@ func (r *run[T]) note(w *reading, page Page[T]) []uint64 {
 	case w.done:
 		w.Back = time.Time{}
 	case !w.back() && r.state.NewestFirst && !newest.IsZero():
-		w.done = newest.Before(w.Back.Add(-r.Overlap))
+		isNew := func(row Row[T]) bool { return !row.At.Before(r.since) && r.known.stored(row.ID).IsZero() }
+		w.done = newest.Before(w.Back.Add(-r.Overlap)) && !slices.ContainsFunc(page.Rows, isNew) // however old it says it is
 	}
 	return keys
 }
