@@ -58,10 +58,12 @@ const idle = 200 * time.Millisecond
 func Relay(ctx context.Context, db DB, client *errand.Client) error {
 	for {
 		n, err := relay(ctx, db, client)
-		if err != nil {
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
 			return err
-		}
-		if n > 0 {
+		case n > 0:
 			continue
 		}
 		select {
@@ -72,7 +74,8 @@ func Relay(ctx context.Context, db DB, client *errand.Client) error {
 	}
 }
 
-// relay publishes a few requests and marks them. Other relays skip the rows that this one has locked.
+// relay publishes a few requests and marks them. Other relays skip the rows that this one has locked. A row that the servers never
+// take keeps no other one waiting.
 func relay(ctx context.Context, db DB, client *errand.Client) (n int, err error) {
 	tx, err := db.Begin(ctx)
 	if err != nil {
@@ -94,10 +97,15 @@ func relay(ctx context.Context, db DB, client *errand.Client) (n int, err error)
 		return 0, err
 	}
 	step("read")
+	var failed error
 	for _, w := range all {
 		m := &nats.Msg{Subject: w.Subject, Header: nats.Header{nats.MsgIdHdr: {w.MsgID}}, Data: w.Body}
 		if _, err := client.PublishMsg(ctx, m); err != nil {
-			return 0, err
+			failed = errors.Join(failed, fmt.Errorf("outbox: row %d: %w", w.ID, err))
+			if errors.Is(err, errand.ErrTooLarge) || errors.Is(err, errand.ErrNotTaken) {
+				continue
+			}
+			break
 		}
 		step("published")
 		if _, err := tx.Exec(ctx, `UPDATE outbox SET published_at = now() WHERE id = $1`, w.ID); err != nil {
@@ -107,7 +115,7 @@ func relay(ctx context.Context, db DB, client *errand.Client) (n int, err error)
 	}
 	err = tx.Commit(ctx)
 	step("committed")
-	return len(all), err
+	return len(all), errors.Join(failed, err)
 }
 
 // step is where the test kills a relay.

@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"net"
@@ -108,13 +109,22 @@ func TestRelaysShareTheRowsAndARequestNeedsAnId(t *testing.T) {
 		w.Mail.WantOnce(fmt.Sprintf("n%d@example.com", i))
 	}
 	stop()
-	<-ended
-	<-ended
+	for _, err := range []error{<-ended, <-ended, Relay(ctx, connect(t, url), w.Client)} { // the last one with a context that has ended
+		must(t, err)
+	}
 	tx, err := db.Begin(t.Context())
 	must(t, err)
 	if err := Add(t.Context(), tx, messages.AccountRequest{}); err == nil || !strings.Contains(err.Error(), "RequestID") {
 		t.Errorf("without an id: %v", err)
 	}
+	must(t, Add(t.Context(), tx, messages.SendRequest{RequestID: "large", To: messages.Recipients("ann@example.com"), Subject: "Hello",
+		Content: strings.Repeat("…", 1<<20)}))
+	must(t, tx.Commit(t.Context()))
+	add(t, db, "after@example.com", true)
+	if err := Relay(t.Context(), db, w.Client); !errors.Is(err, errand.ErrTooLarge) || !strings.Contains(err.Error(), "row 2") {
+		t.Errorf("a row that is too large: %v", err)
+	}
+	w.WantEvent("mail.send.accepted." + id("after@example.com"))
 }
 
 func id(address string) string {
