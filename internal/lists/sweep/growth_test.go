@@ -175,7 +175,7 @@ func (g *growing) hidden(s *store, through time.Time) (n int) {
 
 // The list grows by up to a thousand rows a second while its pages take up to half a second, in bursts and steadily;
 // pollers die, are cut off and take over at any write, others publish the newest page, pages fail: what a mark covers is
-// published, each state is published once, and once the list stands still nothing is left out.
+// published, each state is published once, once the list stands still nothing is left out, and no two marks are within ten seconds.
 func TestAMarkNeverCoversWhatIsNotPublished(t *testing.T) {
 	seeds := []uint64{1352} // pages of one size, oldest first, of a list that drops as many rows as come
 	for seed := *growthFrom; seed < *growthFrom+inshort.Choose(t, *growthSeeds, 12); seed++ {
@@ -291,6 +291,11 @@ func growth(t *testing.T, seed uint64) {
 	for _, n := range s.told {
 		if n > 1 {
 			twice++
+		}
+	}
+	for i := range len(s.marks) - 1 {
+		if between := s.marks[i+1].At.Sub(s.marks[i].At); between < retry.MarkMin {
+			t.Errorf("%v: the next mark comes after %v", s.marks[i].At.Sub(g.began), between)
 		}
 	}
 	if missing > 0 || twice > 0 {

@@ -29,7 +29,7 @@ func TestSinceWhenRowsCountAsPublishedNeverGoesBack(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t, NewestFirst, 300)
 			w.sweeper.Interval, w.sweeper.Logger = time.Minute, zerolog.Nop()
-			longer := time.Now().Add(14 * time.Hour)
+			longer := time.Now().Add(14*time.Hour + watchOpen)
 			run := func(d time.Duration) {
 				w.sink = &sink{store: w.store}
 				w.sweeper.Sink = aged{w.sink, longer}
@@ -38,7 +38,8 @@ func TestSinceWhenRowsCountAsPublishedNeverGoesBack(t *testing.T) {
 				w.sink.stop = stop
 				w.sweeper.Run(ctx)
 			}
-			run(12 * time.Hour) // all rows are older than age by now
+			run(12 * time.Hour)
+			time.Sleep(watchOpen) // all rows are older than age by now, and not watched
 			w.store.mu.Lock()
 			w.events, w.dropped = nil, 300
 			w.store.mu.Unlock()
