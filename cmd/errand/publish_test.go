@@ -361,6 +361,7 @@ func TestJSONAloneIsOnStandardOutput(t *testing.T) {
 			t.Errorf("%q: %v in %s", c.args, err, term.out.String())
 		}
 		delete(got, "time")
+		delete(got, "published")
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%q: %s", c.args, diff)
 		}
