@@ -16,6 +16,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sync/semaphore"
 )
@@ -79,9 +80,10 @@ type slots struct {
 	mu    sync.Mutex
 	whole int
 	taken int
-	turn  float64 // of the lane that was served last
-	queue bool    // made by NewTurn
-	room  chan struct{}
+	turn  float64     // of the lane that was served last
+	queue bool        // made by NewTurn
+	hurry bool        // whoever waits for a third of the slots has waited long enough
+	late  *time.Timer // sets hurry
 	lanes []lane
 }
 
@@ -89,15 +91,14 @@ type lane struct {
 	name    string
 	weight  float64
 	next    float64 // its turn
-	eager   bool    // it has had as many as it asked for
-	taking  int     // of those that waited for some, how many are about to take more
+	eager   bool    // it asked for several last
 	taken   int
 	waiting []waiting
 }
 
 type waiting struct {
-	got  chan struct{}
-	some bool // not one alone
+	got  chan int
+	most int
 }
 
 // Lane is a name and how many calls it has for each one of a lane of weight 1, where both wait.
@@ -115,6 +116,8 @@ func NewSlots(whole int, lanes ...Lane) Slots {
 	if len(lanes) == 0 {
 		s.lanes = []lane{{weight: 1}}
 	}
+	s.late = time.AfterFunc(math.MaxInt64, s.hurryUp)
+	s.late.Stop()
 	return Slots{slots: s}
 }
 
@@ -150,16 +153,11 @@ func (s Slots) Taken() int {
 func (s Slots) Try() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.try()
-}
-
-func (s Slots) try() bool {
 	mine := &s.lanes[s.lane]
 	if !s.may(mine) {
 		return false
 	}
-	s.taken++
-	s.serve(mine)
+	s.serve(mine, 1)
 	return true
 }
 
@@ -172,135 +170,115 @@ func (s *slots) may(l *lane) bool {
 	return s.whole-s.taken > kept
 }
 
-// serve counts that a lane got a slot. A lane that was idle for a while has saved up nothing.
-func (s *slots) serve(l *lane) {
-	l.taken++
+// patience is for how long a third of the slots is waited for since a lane began to, or had it: of few slots less.
+func (s *slots) patience() {
+	s.hurry = false
+	s.late.Reset(min(time.Duration(s.whole)*50*time.Microsecond, 4*time.Millisecond))
+}
+
+func (s *slots) third() int { return (s.whole + 2) / 3 }
+
+// serve gives a lane slots up to a number, as many as it may take. A lane that was idle for a while has saved up nothing.
+func (s *slots) serve(l *lane, most int) (n int) {
+	for ; n < most && s.may(l); n++ {
+		s.taken++
+		l.taken++
+	}
 	s.turn = max(s.turn, l.next)
-	l.next = s.turn + 1/l.weight
+	l.next = s.turn + float64(n)/l.weight
+	return n
 }
 
 // Take waits for a slot; the error is the context's cause.
-func (s Slots) Take(ctx context.Context) error { return s.take(ctx, false) }
+func (s Slots) Take(ctx context.Context) error {
+	_, err := s.take(ctx, 1)
+	return err
+}
 
-func (s Slots) take(ctx context.Context, some bool) error {
+// TakeSome waits for a slot, and takes as many as are free up to n. If that is several, it waits for a third of the slots, for some
+// milliseconds at most. One lane has that third, so that it pulls as many requests at once as a lane alone does; others have the next.
+// Of what is free beyond a third each has its part.
+func (s Slots) TakeSome(ctx context.Context, n int) (taken int, err error) {
 	s.mu.Lock()
-	mine, got := &s.lanes[s.lane], make(chan struct{})
-	if s.try() {
-		if some {
-			mine.taking++
-		}
-		s.mu.Unlock()
-		return nil
-	}
+	s.lanes[s.lane].eager = n > 1
+	s.mu.Unlock()
+	return s.take(ctx, n)
+}
+
+func (s Slots) take(ctx context.Context, most int) (taken int, err error) {
+	s.mu.Lock()
+	mine, got := &s.lanes[s.lane], make(chan int, 1)
 	mine.next = max(mine.next, s.turn)
-	mine.waiting = append(mine.waiting, waiting{got, some})
+	if most > 1 {
+		s.patience()
+	}
+	mine.waiting = append(mine.waiting, waiting{got, most})
+	s.next()
 	s.mu.Unlock()
 	select {
-	case <-got:
-		return nil
+	case taken = <-got:
+		return taken, nil
 	case <-ctx.Done():
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if i := slices.Index(mine.waiting, waiting{got, some}); i >= 0 {
+	if i := slices.Index(mine.waiting, waiting{got, most}); i >= 0 {
 		mine.waiting = slices.Delete(mine.waiting, i, i+1)
-		return context.Cause(ctx)
+		return 0, context.Cause(ctx)
 	}
-	return nil // it came in the same moment
-}
-
-// TakeSome waits for a slot, and takes as many as are free up to n: of several lanes that could use more, each its part.
-func (s Slots) TakeSome(ctx context.Context, n int) (taken int, err error) {
-	if err := s.take(ctx, n > 1); err != nil {
-		return 0, err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	mine := &s.lanes[s.lane]
-	mine.eager = n > 1
-	most := min(n, int(math.Ceil(s.part(mine, s.whole-s.taken+1))))
-	for taken = 1; taken < most && s.try(); taken++ {
-	}
-	if n > 1 {
-		mine.taking--
-	}
-	for s.next() { // what was left for it
-	}
-	return taken, nil
-}
-
-// Due reports whether the lane may take slots now: no lane that could use more has an earlier turn, or so many are free that its part
-// is more than one.
-func (s Slots) Due() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	mine := &s.lanes[s.lane]
-	return s.part(mine, s.whole-s.taken) > 1 || !slices.ContainsFunc(s.lanes, func(l lane) bool { return l.eager && l.next < mine.next })
-}
-
-// part is how much a lane has of some slots beside others that could use more.
-func (s *slots) part(mine *lane, some int) float64 {
-	all := 0.0
-	for i := range s.lanes {
-		if l := &s.lanes[i]; l == mine || l.eager {
-			all += l.weight
-		}
-	}
-	return float64(some) * mine.weight / all
-}
-
-// Room is closed when a third of the slots is free.
-func (s Slots) Room() <-chan struct{} {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.room == nil {
-		s.room = make(chan struct{})
-	}
-	room := s.room
-	s.makeRoom()
-	return room
-}
-
-func (s *slots) makeRoom() {
-	if s.room != nil && 3*s.taken <= 2*s.whole {
-		close(s.room)
-		s.room = nil
-	}
+	return <-got, nil // they came in the same moment
 }
 
 // Free gives a slot of the lane back: to whom it is due of those that wait.
 func (s Slots) Free() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.free()
-}
-
-func (s Slots) free() {
 	s.taken--
 	s.lanes[s.lane].taken--
-	if !s.next() {
-		s.makeRoom()
+	s.next()
+}
+
+// next gives the free slots to the lanes that wait, first to the one whose turn is earliest.
+func (s *slots) next() {
+	for {
+		var due *lane
+		first := 0
+		room := s.hurry || s.whole-s.taken >= s.third()
+		for i := range s.lanes {
+			l := &s.lanes[i]
+			w := slices.IndexFunc(l.waiting, func(w waiting) bool { return room || w.most == 1 })
+			if w >= 0 && (due == nil || l.next < due.next) && s.may(l) {
+				due, first = l, w
+			}
+		}
+		if due == nil {
+			return
+		}
+		w := due.waiting[first]
+		due.waiting = slices.Delete(due.waiting, first, first+1)
+		if w.most > 1 {
+			w.most = min(w.most, max(s.third(), s.part(due)))
+			s.patience()
+		}
+		w.got <- s.serve(due, w.most)
 	}
 }
 
-// next gives a free slot to the waiting lane whose turn is earliest, and reports whether it did. While a lane with an earlier turn is
-// about to take more, the slot is left for that lane.
-func (s *slots) next() bool {
-	var due *lane
+// hurryUp ends the wait for a third.
+func (s *slots) hurryUp() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hurry = true
+	s.next()
+}
+
+// part is how much a lane has of what is free beside others that could use more.
+func (s *slots) part(mine *lane) int {
+	all := 0.0
 	for i := range s.lanes {
-		if l := &s.lanes[i]; len(l.waiting)+l.taking > 0 && (due == nil || l.next < due.next) && s.may(l) {
-			due = l
+		if l := &s.lanes[i]; l == mine || l.eager {
+			all += l.weight
 		}
 	}
-	if due == nil || len(due.waiting) == 0 {
-		return false
-	}
-	s.taken++
-	s.serve(due)
-	if due.waiting[0].some {
-		due.taking++
-	}
-	close(due.waiting[0].got)
-	due.waiting = slices.Delete(due.waiting, 0, 1)
-	return true
+	return int(math.Ceil(float64(s.whole-s.taken) * mine.weight / all))
 }

@@ -3,7 +3,7 @@ package admission
 import (
 	"context"
 	"errors"
-	"maps"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -99,46 +99,91 @@ func TestEachLaneHasItsFirstSlot(t *testing.T) {
 	}
 }
 
-// Many calls may end in one moment: what is free then is each lane's by its weight, though each has one who waits.
-func TestWhatIsFreeAtOnceIsSharedByWeight(t *testing.T) {
+// Many calls may end in one moment: what is free then is not one lane's.
+func TestWhatIsFreeBeyondAThirdIsSharedByWeight(t *testing.T) {
+	s := NewSlots(90, Lane{"a", 4}, Lane{"b", 1})
+	some := func(lane string) int {
+		n, err := s.In(lane).TakeSome(t.Context(), 256)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	for _, of := range []struct {
+		first, then string
+		want        [2]int
+	}{{"a", "b", [2]int{89, 1}}, {"a", "b", [2]int{72, 18}}, {"b", "a", [2]int{30, 48}}} {
+		got := [2]int{some(of.first), some(of.then)}
+		if got != of.want {
+			t.Errorf("%s and then %s have %v, want %v", of.first, of.then, got, of.want)
+		}
+		for i, lane := range []string{of.first, of.then} {
+			for range got[i] {
+				s.In(lane).Free()
+			}
+		}
+	}
+}
+
+// A lane takes what is free at once, so that pulls bring as much as one lane's alone; yet lanes are served by weight.
+func TestLanesThatTakeSomeAreServedByWeightAndTakeAsMuchAsOneAlone(t *testing.T) {
+	for _, of := range []struct{ pull, call time.Duration }{
+		{0, 3 * time.Millisecond},
+		{time.Millisecond, 3 * time.Millisecond},
+		{2 * time.Millisecond, 6 * time.Millisecond},
+		{time.Millisecond, 20 * time.Millisecond},
+		{time.Millisecond, 4 * time.Second},
+	} {
+		alone, pulls := takeSome(t, of.pull, of.call, Lane{"default", 1})
+		lanes := []Lane{{"default", 4}, {"a", 1}, {"b", 1}, {"c", 1}}
+		served, with := takeSome(t, of.pull, of.call, lanes...)
+		all := 0
+		for _, n := range served {
+			all += n
+		}
+		t.Logf("pulls of %v, calls of %v: %v in %d pulls, alone %v in %d", of.pull, of.call, served, with, alone, pulls)
+		for _, l := range lanes {
+			if part := float64(served[l.Name]) / float64(all) / float64(l.Weight) * 7; part < 0.9 || part > 1.1 {
+				t.Errorf("%s has %.2f of its part", l.Name, part)
+			}
+		}
+		if all < alone["default"]*19/20 || with > pulls*3/2 {
+			t.Errorf("four lanes make %d calls by %d pulls, one makes %d by %d", all, with, alone["default"], pulls)
+		}
+	}
+}
+
+// takeSome has lanes take slots for as long as a thousand calls take, and returns how many each had in how many pulls of all.
+func takeSome(t *testing.T, pull, call time.Duration, lanes ...Lane) (served map[string]int, pulls int) {
+	served = map[string]int{}
 	synctest.Test(t, func(t *testing.T) {
-		slots := NewSlots(10, Lane{Name: "a", Weight: 4}, Lane{Name: "b", Weight: 1})
-		a, b := slots.In("a"), slots.In("b")
-		got := map[string]int{}
-		var takers sync.WaitGroup
+		slots := NewSlots(80, lanes...)
+		ctx, end := context.WithTimeout(t.Context(), 1000*call)
+		defer end()
 		var one sync.Mutex
-		some := func(name string, of Slots) {
+		var takers sync.WaitGroup
+		for _, l := range lanes {
 			takers.Go(func() {
-				n, err := of.TakeSome(t.Context(), 10)
-				if err != nil {
-					t.Error(err)
+				for mine := slots.In(l.Name); ; {
+					n, err := mine.TakeSome(ctx, 256)
+					if err != nil {
+						return
+					}
+					one.Lock()
+					served[l.Name] += n
+					pulls++
+					one.Unlock()
+					<-time.After(pull/2 + rand.N(pull+1))
+					for range n {
+						takers.Go(func() {
+							<-time.After(call/2 + rand.N(call))
+							mine.Free()
+						})
+					}
 				}
-				one.Lock()
-				defer one.Unlock()
-				got[name] += n
 			})
-			synctest.Wait()
 		}
-		some("b", b) // it has all but one
-		some("a", a)
-		for range 8 {
-			b.Free()
-		}
-		some("a", a)
-		some("b", b)
-		for slots.Try() {
-		}
-		clear(got)
-		some("b", b)
-		some("a", a)
-		slots.mu.Lock()
-		for range 5 {
-			a.free()
-		}
-		slots.mu.Unlock()
 		takers.Wait()
-		if want := map[string]int{"a": 4, "b": 1}; !maps.Equal(got, want) {
-			t.Errorf("of five slots that are free at once they have %v, want %v", got, want)
-		}
 	})
+	return served, pulls
 }

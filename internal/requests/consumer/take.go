@@ -74,18 +74,8 @@ func (c *Consumer[R]) take(ctx, hard context.Context, l *lane, work chan<- taken
 	return err
 }
 
-// gather waits until a third of the places is free, so that a pull brings many requests, whose events leave together. There are a
-// quarter more places than calls, so calls hardly wait for that. Of few places nearly all are calls': they wait less. What is free
-// then is first for the lane to which it is due.
-func (l *lane) gather(ctx context.Context) {
-	wait := min(time.Duration(l.places.Whole())*50*time.Microsecond, 4*time.Millisecond)
-	retry.PauseUntil(ctx, l.places.Room(), wait)
-	if !l.places.Due() {
-		retry.Pause(ctx, wait)
-	}
-}
-
-// takeForWorkers passes requests to the workers. An empty queue is asked for one request until there is one: so it
+// takeForWorkers passes requests to the workers: many at once, so that their events leave together. There are a quarter more places than
+// calls, so calls hardly wait for that. An empty queue is asked for one request until there is one: so it
 // keeps one worker from the program's other queues, and they never keep that worker from it.
 func (c *Consumer[R]) takeForWorkers(ctx context.Context, permit *hold.Permit, l *lane, work chan<- taken) error {
 	if err := l.pulling.Take(ctx); err != nil {
@@ -96,7 +86,6 @@ func (c *Consumer[R]) takeForWorkers(ctx context.Context, permit *hold.Permit, l
 	n := 1
 	if l.more {
 		n = l.queue.Max()
-		l.gather(ctx)
 	}
 	free, err := l.places.TakeSome(ctx, n)
 	if err != nil {
