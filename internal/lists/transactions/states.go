@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"errand/internal/lists/sweep"
+	"errand/internal/retry"
 )
 
 // states knows the last state of each record: the last one that any poller published, or else the first one that this process saw.
@@ -20,10 +21,10 @@ type states struct {
 	last map[uint64]last // by record
 }
 
-// last is the second half of the id of a record's last state, and when it was seen.
+// last is the second half of the id of a record's last state and, if this process published that, of the one before; and when it was seen.
 type last struct {
-	state uint64
-	seen  time.Time
+	state, before uint64
+	seen          time.Time
 }
 
 // reset forgets all states.
@@ -34,16 +35,18 @@ func (s *states) reset() {
 }
 
 // identify returns the id of the state that a reading shows of a record, and the state before it: the same if it is the last one.
-// A reading that was asked for before the last change was seen may show an older state: it counts as showing the last one.
+// A reading that was asked for before the last change was seen may show an older state, and soon after that the one before: it counts
+// as showing the last one.
 func (s *states) identify(r Record, asked time.Time) (id, before sweep.ID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, there := s.last[r.key]; !there {
-		s.set(r.key, half(r, 0))
+		s.set(r.key, half(r, 0), 0)
 	}
 	last := s.last[r.key]
 	state := last.state
-	if (state^r.state)>>16 != 0 && !asked.Before(last.seen) {
+	late := asked.Before(last.seen) || (last.before^r.state)>>16 == 0 && asked.Before(last.seen.Add(retry.ListIsLate))
+	if (state^r.state)>>16 != 0 && !late {
 		state = half(r, number(r.key, state)+1)
 	}
 	return join(r.key, state), join(r.key, last.state)
@@ -57,18 +60,18 @@ func (s *states) isNext(row sweep.Row[Record]) bool {
 	return last == row.Before || last == row.ID
 }
 
-// note notes that a state was published by any poller.
-func (s *states) note(id sweep.ID) {
+// note notes that a state was published, by this poller after the one before, or by any.
+func (s *states) note(id, before sweep.ID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	key, state := id.Key(), id.State()
 	last, there := s.last[key]
 	if !there || last.state != state && int16(number(key, state)-number(key, last.state)) >= 0 { // states of erased events come in any order
-		s.set(key, state)
+		s.set(key, state, before.State())
 	}
 }
 
-func (s *states) set(key, state uint64) { s.last[key] = last{state, time.Now()} }
+func (s *states) set(key, state, before uint64) { s.last[key] = last{state, before, time.Now()} }
 
 // half is what an id says of the state of a record with so many before it.
 func half(r Record, before uint16) uint64 { return r.state&^0xffff | uint64(before^uint16(r.key)) }

@@ -2,11 +2,14 @@ package transactions
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"errand/internal/lists/sweep"
+	"errand/pkg/messages"
 )
 
 // record is an application in a state, with a mandate in another.
@@ -18,7 +21,7 @@ func record(status, mandate int) json.RawMessage {
 // show is what a reading that shows a record now makes of it. published: it was not before, and is now.
 func show(l *List, raw json.RawMessage) (id sweep.ID, published bool) {
 	row := l.rows([]json.RawMessage{raw}, time.Now(), "")[0]
-	l.states.note(row.ID)
+	l.states.note(row.ID, sweep.ID{})
 	return row.ID, row.Before != row.ID
 }
 
@@ -39,7 +42,7 @@ func TestAMandateThatEndsAndAStateThatReturnsAreStates(t *testing.T) {
 		}
 		restarted := New(Config{Times: inUTC}) // what was erased comes in any order
 		for _, id := range stored {
-			restarted.states.note(id)
+			restarted.states.note(id, sweep.ID{})
 		}
 		if again, changed := show(restarted, raw); again != id || changed {
 			t.Errorf("%s after a restart: %x, want %x", raw, again, id)
@@ -81,13 +84,41 @@ func TestAnOlderReadingBringsNoStateBack(t *testing.T) {
 	}
 }
 
+// What a callback had looked up may be younger than what the list shows for a while, on pages that were asked for later.
+func TestAListThatIsLateBringsNoStateBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		stored := 0
+		s := &stream{matched: func(messages.Event) {}, published: func(messages.Event) { stored++ }}
+		l := New(Config{Times: inUTC, Store: s.poller(-1, nil), Published: func(messages.TransactionKind, messages.Confidence) {}})
+		err := errors.Join(l.Lead(t.Context()), l.Learn(t.Context(), func(sweep.Stored) {}))
+		shows := func(raw json.RawMessage, want int) {
+			t.Helper()
+			if rows := l.rows([]json.RawMessage{raw}, time.Now(), ""); rows[0].Before != rows[0].ID || stored == 0 {
+				_, published := l.Publish(t.Context(), rows)
+				err = errors.Join(err, published)
+			}
+			if err != nil || stored != want {
+				t.Errorf("%s: %d events, want %d: %v", raw, stored, want, err)
+			}
+		}
+		shows(record(1, 0), 1)
+		time.Sleep(time.Hour)
+		shows(record(3, 3), 2) // looked up
+		time.Sleep(30 * time.Second)
+		shows(record(1, 0), 2) // in the list
+		time.Sleep(31 * time.Second)
+		shows(record(3, 3), 2)
+		shows(record(1, 0), 3) // it has returned
+	})
+}
+
 // A copy of the stream was restored that lacks the last state of a record: that state is a change again.
 func TestAChangeThatARestoreLostIsAChange(t *testing.T) {
 	l := New(Config{Times: inUTC})
 	before, _ := show(l, record(1, 1)) // kept
 	show(l, record(3, 3))              // lost by the restore
 	l.Reset()
-	l.states.note(before)
+	l.states.note(before, sweep.ID{})
 	if after, change := show(l, record(3, 3)); !change || after == before {
 		t.Errorf("it is %x, as before %x", after, before)
 	}

@@ -106,7 +106,7 @@ func (l *List) Learn(ctx context.Context, take func(sweep.Stored)) error {
 	}
 	return l.Store.Learn(ctx, func(e lists.Stored) error {
 		if id, ok := sweep.ParseID(e.ID); ok {
-			l.states.note(id)
+			l.states.note(id, sweep.ID{})
 			take(sweep.Stored{ID: id, At: e.At})
 		}
 		return nil
@@ -135,7 +135,7 @@ func (l *List) Publish(ctx context.Context, rows []sweep.Row[Record]) (stored in
 	}
 	stored, err = l.Store.Publish(ctx, events)
 	for i, e := range events[:stored] {
-		l.states.note(rows[places[i]].ID)
+		l.states.note(rows[places[i]].ID, rows[places[i]].Before)
 		l.Published(kinds[e.Operation], e.Body.(*messages.TransactionBody).Match.Confidence)
 	}
 	return append(places, len(rows))[stored], err
