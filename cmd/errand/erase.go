@@ -96,7 +96,7 @@ func (e *erase) traces(ctx context.Context, c console, b broker, secrets *bus.Se
 	now := time.Now()
 	if e.Of != "" {
 		reader := b.reader()
-		reader.Progress = progress(c)
+		reader.Progress = progress(c, "")
 		t, err = act.TracesOf(ctx, reader, e.Of, secrets, now)
 	}
 	for _, id := range e.IDs {

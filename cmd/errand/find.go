@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -30,8 +29,8 @@ payer, a payer's id, name or telephone number. Case, spaces and the dashes of nu
 the last state of that address in the sending log. Records of the sending log and of the transaction list that match no
 request are listed below. The exit status is 1 if nothing is found.
 
-It reads everything that is kept, which takes a minute or two for a million requests, and says how far it is; --since
-reads less. The console's Find has an index and answers at once.
+A console that runs looks it up at once. Without one it reads everything that is kept, which takes a minute or two for
+a million requests, and says how far it is. --since reads what is newer, and asks no console.
 
 If mail-consumer has a RECIPIENT_KEY, pass the same here; otherwise a user who may act finds recipients without it. Who may not is
 told, and finds them only in the rows of the sending log.
@@ -53,16 +52,23 @@ func (f *find) Run(ctx context.Context, c console) error {
 		return err
 	}
 	return f.read(ctx, "find", c, func(b broker, now time.Time) (listing, error) {
+		word, all := strings.TrimSpace(f.Word), &bus.Secrets{Conn: b.nc, Given: secrets}
+		var known bus.Known
+		hint, since := "", f.Since.From(now)
+		if since.IsZero() {
+			hint = "; a console that runs finds it at once"
+			b.quiet(func() { known, _ = bus.AskFind(ctx, b.nc, all.Sought(ctx, word)) })
+		}
 		reader := b.reader()
-		reader.Progress = progress(c)
-		found, err := reader.Find(ctx, strings.TrimSpace(f.Word), &bus.Secrets{Conn: b.nc, Given: secrets}, f.Since.From(now))
+		reader.Progress = progress(c, hint)
+		found, err := reader.FindRest(ctx, word, all, since, known)
 		writeUnread(c, found.Unread)
 		return listFound(found, now), err
 	})
 }
 
-// progress reports how far a long search is.
-func progress(c console) func(read, of uint64) {
+// progress reports how far a long search is, with a hint.
+func progress(c console, hint string) func(read, of uint64) {
 	var one sync.Mutex
 	began := time.Now()
 	next := began.Add(time.Second)
@@ -75,7 +81,7 @@ func progress(c console) func(read, of uint64) {
 		}
 		next = now.Add(5 * time.Second)
 		left := float64(now.Sub(began)) / float64(read) * float64(max(of, read)-read)
-		fmt.Fprintf(c.errs, "errand: read %d of %d messages, about %s left\n", read, of, style.Span(time.Duration(left)))
+		fmt.Fprintf(c.errs, "errand: read %d of %d messages, about %s left%s\n", read, of, style.Span(time.Duration(left)), hint)
 	}
 }
 
@@ -94,7 +100,7 @@ func listFound(found inspect.Finding, now time.Time) listing {
 		for _, e := range slices.Concat(found.Rows, found.Records) {
 			s := messages.ParseSubject(e.Subject)
 			rows = append(rows, []cell{{stamp(e.Time.Time, now), dim}, cellOf(inspect.Short(s.Operation)), stateCell(s.State),
-				cellOf(candidatesOf(e))})
+				cellOf(e.Candidates())})
 		}
 		if len(rows) > 0 {
 			fmt.Fprintln(c.out, "\nIn the sending log and the transaction list, and of no request with certainty:")
@@ -114,20 +120,10 @@ func listFound(found inspect.Finding, now time.Time) listing {
 	return l
 }
 
-// writeUnread says how many records of recipients have keys of unknown secrets.
-func writeUnread(c console, unread map[string]int) {
-	for _, id := range slices.Sorted(maps.Keys(unread)) {
-		fmt.Fprintf(c.errs, "errand: %d records of recipients were not searched: "+
-			"this user may not read their secret %s, and RECIPIENT_KEY is not it\n",
-			unread[id], printable(id))
+// writeUnread says of which secrets the keys of recipients are that were not searched.
+func writeUnread(c console, unread []string) {
+	for _, id := range unread {
+		fmt.Fprintf(c.errs, "errand: records of recipients were not searched: "+
+			"this user may not read their secret %s, and RECIPIENT_KEY is not it\n", printable(id))
 	}
-}
-
-func candidatesOf(e inspect.Event) string {
-	var body messages.DeliveryBody
-	_ = messages.DecodeEvent(e.Message.Data, &body) // it could be read before
-	if len(body.Match.Candidates) == 0 {
-		return "no request"
-	}
-	return "one of " + strings.Join(body.Match.Candidates, ", ")
 }

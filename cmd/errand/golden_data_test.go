@@ -58,7 +58,7 @@ func findingOf() inspect.Finding {
 		{RequestID: "enroll-signup-4711", Operation: messages.Enroll, State: messages.Succeeded, Time: before(48 * time.Hour), As: "payer"}},
 		Rows: []inspect.Event{kept(time.Hour, 9, "mail.delivery.delivered.unmatched",
 			`{"entry":{"to":"ann@example.com"},"match":{"confidence":"ambiguous","candidates":["send-a","send-b"]}}`)},
-		Unread: map[string]int{"0a1b2c3d": 3}}
+		Unread: []string{"0a1b2c3d"}}
 }
 
 func storiesOf() []inspect.Story {

@@ -9,6 +9,7 @@
 //	Last, Scan, Objects                               reads that leave no consumer behind   read, scan, object
 //	Replay                                            reads all events, and then the new    replay
 //	AnswerStatus ◄─ AskStatus                         programs that are asked how they are  status
+//	AnswerFind ◄─ AskFind                             consoles, what their index knows      find
 //
 // Only acks, by readAck, decides that a message was stored or not. Every fence names the filter that all writers of its
 // messages name. A new stream, subject or right belongs to topology and to deploy/nats/errand.conf.

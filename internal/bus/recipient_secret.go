@@ -64,15 +64,25 @@ func (s *Secrets) Of(ctx context.Context, id string) *mailbox.Secret {
 	if s == nil {
 		return nil
 	}
-	for _, given := range s.Given {
-		if given.ID() == id {
-			return given
-		}
+	if i := slices.IndexFunc(s.Given, func(given *mailbox.Secret) bool { return given.ID() == id }); i >= 0 {
+		return s.Given[i]
 	}
 	if kept := s.inKeys(ctx); kept != nil && kept.ID() == id {
 		return kept
 	}
 	return nil
+}
+
+// all are the secrets that this user knows.
+func (s *Secrets) all(ctx context.Context) (known []*mailbox.Secret) {
+	if s == nil {
+		return nil
+	}
+	known = slices.Clone(s.Given)
+	if kept := s.inKeys(ctx); kept != nil {
+		known = append(known, kept)
+	}
+	return known
 }
 
 // inKeys is the secret in KEYS, nil if this user may not read it: it is told what was not searched.
@@ -87,13 +97,8 @@ func (s *Secrets) inKeys(ctx context.Context) *mailbox.Secret {
 
 // KeysOf are the keys that an address can have, as far as this user knows the secrets; none if it knows none.
 func (s *Secrets) KeysOf(ctx context.Context, address string) (keys []mailbox.Key) {
-	if s == nil {
-		return nil
-	}
-	for _, secret := range append(slices.Clone(s.Given), s.inKeys(ctx)) {
-		if secret != nil {
-			keys = append(keys, secret.KeyOf(address))
-		}
+	for _, secret := range s.all(ctx) {
+		keys = append(keys, secret.KeyOf(address))
 	}
 	return keys
 }

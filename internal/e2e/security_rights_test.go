@@ -77,6 +77,8 @@ var acts = []act{
 	{what: "answer how the receiver of callbacks is", listen: "errand.status.callback-receiver", may: []string{"callback-receiver"}},
 	{what: "answer how all programs are", listen: "errand.status.*"},
 	{what: "ask how the programs are", publish: "errand.status.mail-consumer"},
+	{what: "ask a console", publish: "errand.find.people"},
+	{what: "answer for a console", listen: "errand.find.people"},
 	{what: "read a request over a consumer of one's own", publish: "$JS.API.CONSUMER.CREATE.MANDATE_REQUESTS.mine"},
 	{what: "read dead letters", publish: "$JS.API.CONSUMER.CREATE.DEAD_LETTERS.mine"},
 	{what: "read enrollments", publish: "$JS.API.CONSUMER.CREATE.MANDATE_EVENTS.mine", may: []string{"transaction-poller", "provisioner"}},
@@ -183,6 +185,36 @@ func TestAProgramAnswersForItselfAlone(t *testing.T) {
 			errorIf(t, s.Program != bus.CallbackReceiver, "%s sees the status of %s", user, s.Program)
 		}
 		errorIf(t, len(all) != 3 || len(bus.MissingPrograms(all)) != len(bus.Programs), "%s sees %v", user, all)
+	}
+}
+
+// Either console answers those who may find, of whichever account they are, in their inbox alone; and nobody else, or for it.
+func TestAConsoleAnswersWhoMayFind(t *testing.T) {
+	parallel(t)
+	n := securedServer(t)
+	must(t, devtest.Provision(t.Context(), connect(t, n.URL)))
+	for _, console := range []string{"console", "console-act"} {
+		nc, _ := connectAs(t, n.URL, console)
+		must(t, bus.AnswerFind(nc, func(_ context.Context, s bus.Sought) (bus.Known, error) {
+			return bus.Known{Through: map[string]uint64{s.Word: 7}}, nil
+		}))
+		must(t, nc.Flush())
+		for user, may := range map[string]bool{"ann": true, "olga": true, "eraser": true, "service": false, "producer": false,
+			"subscriber": false, "mail-consumer": false} {
+			person, _ := connectAs(t, n.URL, user)
+			known, answers := bus.AskFind(t.Context(), person, bus.Sought{Word: "DD001"})
+			errorIf(t, answers != may || may && known.Through["DD001"] != 7, "%s asks %s: %v, %v", user, console, known, answers)
+			err := act{listen: "errand.find.people"}.try(person)
+			errorIf(t, (err != nil) != strings.Contains("ann olga eraser mail-consumer", user), "%s listens: %v", user, err)
+		}
+		olga, _ := connectAs(t, n.URL, "olga") // has the console record an act of ann's, if it can
+		must(t, olga.PublishRequest("errand.find.operators", "audit.redrive.ann.r1", []byte(`{"word":"forged"}`)))
+		must(t, olga.PublishRequest("errand.find.people", "audit.redrive.ann.r1", []byte(`{"word":"forged"}`)))
+		bus.AskFind(t.Context(), olga, bus.Sought{Word: "last"})
+		must(t, nc.Flush())
+		acts, _, err := bus.Count(t.Context(), olga, bus.Audit, ">", time.Time{})
+		errorIf(t, err != nil || acts > 0, "%s recorded an act: %d, %v", console, acts, err)
+		nc.Close()
 	}
 }
 

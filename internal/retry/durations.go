@@ -70,6 +70,7 @@ const (
 	Answer       = 5 * time.Second        // for a write or a read of NATS
 	NATSWrite    = 10 * time.Second       // for a write to a connection: a server that takes nothing for so long counts as lost
 	StatusAnswer = 500 * time.Millisecond // for the programs' answers about their status
+	FindAnswer   = time.Second            // for a console's answer what its index knows
 	LeaderAnswer = 2 * time.Second        // for a poller's answer that it leads
 	StatusQuiet  = 100 * time.Millisecond // how long further replicas of a program may take, once one of each answered
 	// PullExpiry is how long the server keeps a pull that it has no message for. It is short since a pull cannot be taken back: a

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/rs/zerolog"
 
 	"errand/internal/bus"
@@ -38,6 +39,9 @@ func TestFindEraseShowAndTheIndexAgree(t *testing.T) {
 	store(t, p, "mandate.callback.received.slashed", `{"query":"from=caller%40example.com"}`)
 	store(t, p, "dead.mandate.enroll.requested", `{"order_number":"DD0020","payer_email":"late@example.com"}`, bus.HeaderRequestID, "late")
 	store(t, p, "dead.mail.send.requested", `{"to":"late@example.com"}`, bus.HeaderRequestID, "later")
+	store(t, p, "mandate.deduction.failed.unmatched", `{"transaction":{"order_number":"LOST 1","payer_email":"lost@example.com"}}`)
+	store(t, p, "mail.delivery.deferred.unmatched", `{"entry":{"from":"shop@example.com","to":"lost@example.com"}}`)
+	store(t, p, "mail.delivery.delivered.unmatched", `{"entry":{"from":"shop@example.com","to":"lost@example.com"}}`)
 	store(t, p, "mail.delivery.delivered.outlived", `{"entry":{"to":"gone@example.com"}}`)
 	store(t, p, "mandate.enroll.requested", `{"request_id":"waits","order_number":"DD\u0020001"}`)
 	known := &bus.Secrets{Conn: p.Conn}
@@ -56,21 +60,35 @@ func TestFindEraseShowAndTheIndexAgree(t *testing.T) {
 	store(t, p, "mail.send.accepted.other", `{"recipients":1,"accepted":1}`)
 	store(t, p, "mail.delivery.delivered.other", `{"entry":{"from":"shop@example.com","to":"joann@example.com"}}`)
 
-	x, err := index.Open(index.Options{Dir: t.TempDir(), Secrets: known, Discarded: act.Discarded, Log: zerolog.Nop()})
+	x, err := index.Open(index.Options{Dir: t.TempDir(), Discarded: act.Discarded, Log: zerolog.Nop()})
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = x.Close() })
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() { x.Follow(ctx, p.Conn, p.JS); close(ended) }()
-	t.Cleanup(func() { stop(); <-ended; _ = x.Close() })
 	for began := time.Now(); !x.Lag().Current.After(began); {
 		<-time.After(5 * time.Millisecond)
 	}
+	stop()
+	<-ended
+	if err := bus.AnswerFind(p.Conn, x.Find); err != nil {
+		t.Fatal(err)
+	}
+	// What the index does not have, who asks reads.
+	store(t, p, "mandate.enroll.succeeded.after", `{"order_number":"DD001","enrollment":{"payer_email":"after@example.com"}}`)
+	store(t, p, "mail.delivery.bounced.other", `{"entry":{"to":"joann@example.com"},"smtp":{"code":550}}`)
+	store(t, p, "mandate.deduction.approved.unmatched", `{"transaction":{"order_number":"LOST1"}}`)
 
 	for word, want := range map[string][]string{
-		"DD001":              {"lower", "plain", "spaced", "waits"},
-		"dd 001":             {"lower", "plain", "spaced", "waits"},
+		"DD001":              {"after", "lower", "plain", "spaced", "waits"},
+		"dd 001":             {"after", "lower", "plain", "spaced", "waits"},
+		"after@example.com":  {"after"},
+		"lost1":              nil,
+		"lost@example.com":   nil,
+		"late":               {"late"},
+		messages.Unmatched:   nil,
 		"DD0010":             {"longer"},
 		"DD00":               nil,
 		"2026/001":           {"slashed"},
@@ -108,19 +126,32 @@ func TestFindEraseShowAndTheIndexAgree(t *testing.T) {
 			t.Fatal(word, err)
 		}
 		for _, e := range traces.Requests {
-			byErase = append(byErase, e.RequestID)
+			if e.RequestID != messages.Unmatched { // which it refuses
+				byErase = append(byErase, e.RequestID)
+			}
 			if word == "late@example.com" && (e.Refused != "" || e.DeadLetters != 1) {
 				t.Errorf("%s cannot be erased: %+v", e.RequestID, e)
 			}
 		}
-		indexed, err := x.Find(t.Context(), word)
-		if err != nil {
-			t.Fatal(word, err)
+		for _, secrets := range []*bus.Secrets{known, nil} {
+			without, err := r.Find(t.Context(), word, secrets, time.Time{})
+			if err != nil {
+				t.Fatal(word, err)
+			}
+			indexed, all := bus.AskFind(t.Context(), p.Conn, secrets.Sought(t.Context(), word))
+			with, err := r.FindRest(t.Context(), word, secrets, time.Time{}, indexed)
+			if diff := cmp.Diff(without, with, cmpopts.IgnoreUnexported(inspect.Found{}), cmpopts.IgnoreFields(inspect.Found{}, "Messages", "Pages",
+				"Rows"), cmpopts.EquateEmpty()); err != nil || !all || diff != "" {
+				t.Errorf("%s: a console answers: %v, %v; -without +with it:\n%s", word, all, err, diff)
+			}
+			for _, q := range indexed.Requests {
+				if secrets != nil && !slices.Contains(byIndex, q.ID) {
+					byIndex = append(byIndex, q.ID)
+				}
+			}
 		}
-		for _, f := range indexed.Found {
-			byIndex = append(byIndex, f.RequestID)
-		}
-		taken := slices.DeleteFunc(slices.Clone(want), func(id string) bool { return id == "waits" }) // the index has no queues
+		later := func(id string) bool { return id == "waits" || id == "after" }
+		taken := slices.DeleteFunc(slices.Clone(want), later)
 		for what, c := range map[string]struct{ got, want []string }{"find": {byFind, want}, "erase": {byErase, want},
 			"index": {byIndex, taken}} {
 			slices.Sort(c.got)

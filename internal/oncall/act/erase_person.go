@@ -22,10 +22,8 @@ type Traces struct {
 	Listings []string  `json:"listings"` // ids of listings whose pages have records of the person
 	// Suppressed are the keys of the address, if it is or was suppressed.
 	Suppressed []mailbox.Key `json:"suppressed,omitempty"`
-	Rows       []uint64      `json:"rows"` // sequences in MAIL_DELIVERIES of rows that are not removed with one of the requests
-	// Unread counts records of recipients by the id of their secret, where that is not known here: whether they
-	// hold the address cannot be told.
-	Unread map[string]int `json:"unread,omitempty"`
+	Rows       []uint64      `json:"rows"`             // sequences in MAIL_DELIVERIES of rows that are not removed with one of the requests
+	Unread     []string      `json:"unread,omitempty"` // as in inspect.Finding
 }
 
 // TracesOf looks for a word in everything that is stored, as Reader.Find does. Of a message to several people only the

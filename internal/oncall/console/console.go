@@ -58,9 +58,12 @@ func (p *Program) Run(ctx context.Context) error {
 			return nil, errors.Join(err, listener.Close())
 		}
 		known := &bus.Secrets{Conn: with.Conn, Given: secrets}
-		x, err := index.Open(index.Options{Dir: p.Dir, Secrets: known, Discarded: act.Discarded, Log: with.Logger})
+		x, err := index.Open(index.Options{Dir: p.Dir, Discarded: act.Discarded, Log: with.Logger})
 		if err != nil {
 			return nil, errors.Join(&programs.Invalid{Variable: "CONSOLE_DIR", Problem: err.Error()}, listener.Close())
+		}
+		if err := bus.AnswerFind(with.Conn, x.Find); err != nil {
+			return nil, errors.Join(err, listener.Close(), x.Close())
 		}
 		s := newServer(with, x, guard, known)
 		with.Logger.Info().Str("addr", listener.Addr().String()).Msg("serving pages")

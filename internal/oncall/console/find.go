@@ -1,7 +1,6 @@
 package console
 
 import (
-	"cmp"
 	"context"
 	"crypto/aes"
 	"crypto/cipher"
@@ -10,16 +9,13 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"errand/internal/bus"
-	"errand/internal/names"
 	"errand/internal/oncall/access"
 	"errand/internal/oncall/act"
-	"errand/internal/oncall/index"
 	"errand/internal/oncall/inspect"
 	"errand/internal/wire"
 	"errand/internal/wire/mailbox"
@@ -28,7 +24,7 @@ import (
 
 type findPage struct {
 	Asked bool
-	index.Finding
+	inspect.Finding
 	Note string
 
 	Suppress *suppressible // nil if the word is not an address, or its keys are not known
@@ -64,13 +60,23 @@ func (s *Server) found(r *http.Request, user access.User) (page, error) {
 		return page{}, &mistake{http.StatusNotFound, "The link is no longer valid",
 			"Another console made it, or this one has restarted since. Search again."}
 	}
-	found, err := s.index.Find(r.Context(), word)
+	ctx, cancel := context.WithTimeout(r.Context(), time.Second) // one that may not read their secret does not wait for it
+	asked := s.secrets.Sought(ctx, word)
+	cancel()
+	known, err := s.index.Find(r.Context(), asked)
 	if err != nil {
 		return page{}, err
 	}
-	p := findPage{Asked: true, Finding: found}
-	if err := s.addQueued(r, word, &p); err != nil {
-		p.Note = "The queues could not be searched: " + s.errorPage(err).Title + "."
+	p := findPage{Asked: true}
+	p.Finding, err = s.reader.FindRest(r.Context(), word, s.secrets, time.Now(), known) // since now, as the index has all before
+	long, isLong := errors.AsType[*inspect.SkippedError](p.Hidden)
+	switch {
+	case err != nil:
+		p.Note = "This is what the index knows: " + s.errorPage(err).Title + "."
+	case isLong:
+		p.Note = "There may be more: " + long.Error() + "."
+	case known.More:
+		p.Note = "There is more: this is the newest of it."
 	}
 	if keys := s.keysOf(r, word); len(keys) > 0 && user.May(access.Act) {
 		if last, err := bus.SuppressionOf(r.Context(), s.reader.Conn, keys...); err == nil {
@@ -98,25 +104,6 @@ func (s *Server) suppress(r *http.Request, p act.Person) (string, error) {
 		err = p.Suppress(r.Context(), s.keysOf(r, word), r.FormValue("do") == "remove", r.FormValue("why"))
 	}
 	return "/find/" + token, err
-}
-
-// addQueued adds requests in the queues that have no event yet.
-func (s *Server) addQueued(r *http.Request, word string, p *findPage) error {
-	queued, err := s.reader.Find(r.Context(), word, s.secrets, time.Now()) // since now, as the index has all before
-	for _, f := range queued.Found {
-		known := func(have index.Found) bool { return have.RequestID == f.RequestID && have.Operation == f.Operation }
-		if !slices.ContainsFunc(p.Found, known) {
-			row := index.Row{Kind: index.Kind{Operation: f.Operation, State: f.State}, RequestID: f.RequestID, At: f.Time.Time}
-			p.Found = append(p.Found, index.Found{Row: row, As: []names.As{names.As(f.As)}})
-		}
-	}
-	slices.SortStableFunc(p.Found, func(a, b index.Found) int {
-		return cmp.Or(b.At.Compare(a.At), strings.Compare(a.RequestID, b.RequestID))
-	})
-	if long, ok := errors.AsType[*inspect.SkippedError](queued.Hidden); ok {
-		p.Note = "There may be more: " + long.Error() + "."
-	}
-	return err
 }
 
 // sealer encrypts what a link must not show, so that only this process can read or make it. The key is made at start and stored

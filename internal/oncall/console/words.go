@@ -9,9 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"errand/internal/names"
 	"errand/internal/oncall/act"
-	"errand/internal/oncall/index"
 	"errand/internal/oncall/inspect"
 	"errand/internal/style"
 	"errand/pkg/messages"
@@ -32,10 +30,8 @@ var words = template.FuncMap{
 	"reasons":    func() []messages.Reason { return messages.Reasons },
 	"verbs":      func() []act.Verb { return act.Verbs },
 	"spans":      func() []span { return spans },
-	"noRow": func(f index.Found) bool {
-		return inspect.LacksRow(f.Operation, f.State) && slices.Contains(f.As, names.Recipient)
-	},
-	"onQueue": func(v act.Verb) bool { return v == act.Pause || v == act.Resume },
+	"subject":    messages.ParseSubject,
+	"onQueue":    func(v act.Verb) bool { return v == act.Pause || v == act.Resume },
 }
 
 type badge struct {

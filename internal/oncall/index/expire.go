@@ -43,7 +43,12 @@ func (w *writer) expire(k kept) (removed int, err error) {
 			return removed, err
 		}
 	}
-	return removed, w.exec("DELETE FROM mail WHERE seq < ?", int64(k[bus.MailDeliveries].FirstSeq))
+	for number, stream := range followed {
+		if err == nil {
+			err = w.exec("DELETE FROM message WHERE stream = ? AND seq < ?", number, int64(k[stream].FirstSeq))
+		}
+	}
+	return removed, err
 }
 
 // expireKind removes requests of a kind, the oldest first: those whose history is gone. One

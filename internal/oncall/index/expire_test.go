@@ -41,8 +41,8 @@ func TestWhatTheStreamsKeepNoMoreIsForgotten(t *testing.T) {
 	stop()
 	in.wantListed(x, Filter{}, "dead ", "goes_on succeeded")
 	in.wantListed(x, Filter{Dead: true}, "dead ", "goes_on succeeded")
-	if f, err := x.Find(t.Context(), "ann@example.com"); len(f.Mails) > 0 || err != nil {
-		t.Errorf("the sending log still says %+v, %v", f.Mails, err)
+	if known, err := in.find(x, "ann@example.com"); len(known.Messages) > 0 || err != nil {
+		t.Errorf("the sending log still says %+v, %v", known.Messages, err)
 	}
 	purge(bus.DeadLetters, 3)
 	stop = in.follow(x)
@@ -93,8 +93,8 @@ func TestWhatIsErasedIsForgotten(t *testing.T) {
 		in.wantFound(x, "a", "a [request id]")
 		in.wantListed(x, Filter{Dead: true})
 		in.wantListed(x, Filter{Classes: []inspect.Class{inspect.CannotRun}}, "a erased", "m erased")
-		if f, err := x.Find(t.Context(), "ann@example.com"); err != nil || len(f.Mails) != mails {
-			t.Errorf("mails: %+v, %v; want %d", f.Mails, err, mails)
+		if known, err := in.find(x, "ann@example.com"); err != nil || len(known.Messages) != mails {
+			t.Errorf("mails: %+v, %v; want %d", known.Messages, err, mails)
 		}
 		in.wantListed(x, Filter{Classes: []inspect.Class{inspect.Underway}})
 	}

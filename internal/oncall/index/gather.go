@@ -17,8 +17,8 @@ type batch struct {
 	requests map[key]*news
 	order    []*news // as they were met
 	names    []name
-	mails    []mail
-	rows     []int64 // of the sending log that were erased, and match no request
+	rows     []row
+	erased   []int64 // rows of the sending log that match no request
 	tally    map[tally]int
 	secrets  map[string]struct{}
 }
@@ -49,13 +49,12 @@ type name struct {
 	of   *news
 }
 
-type mail struct {
+// row is a message that itself says more of a name: a row of the sending log, or what matches no request.
+type row struct {
+	stream    int // its place in followed
 	seq, hash int64
 	event     int64 // hash of the event's id, by which it is erased
 	of        *news // nil when it matches no request
-	state     messages.State
-	smtp      int
-	at        int64
 }
 
 // tally is what events are counted together by.
@@ -86,6 +85,10 @@ func (x *Index) gather(page []bus.Message) *batch {
 		case s.Operation == messages.Delivery:
 			x.delivery(b, s, m)
 		case id == messages.Unmatched:
+			names.Each(s.Operation, m.Data, func(n names.Name) bool {
+				b.rows = append(b.rows, x.row(s, m, n))
+				return true
+			})
 		default:
 			if s.Dead {
 				b.of(k, m).left(int64(m.Sequence), int64(bus.EndingOf(op, id, m.Header)))
@@ -151,6 +154,10 @@ func (x *Index) called(b *batch, s messages.Subject, m *bus.Message) {
 	}
 }
 
+func (x *Index) row(s messages.Subject, m *bus.Message, n names.Name) row {
+	return row{stream: slices.Index(followed, bus.EventsOf(s.Operation)), seq: int64(m.Sequence), hash: x.hash.name(n)}
+}
+
 func (x *Index) delivery(b *batch, s messages.Subject, m *bus.Message) {
 	switch s.State {
 	case messages.Summary:
@@ -158,16 +165,15 @@ func (x *Index) delivery(b *batch, s messages.Subject, m *bus.Message) {
 	case messages.Erased: // a request's rows go with it
 		var body messages.ErasedBody
 		if messages.DecodeEvent(m.Data, &body) == nil && s.ID == messages.Unmatched {
-			b.rows = append(b.rows, x.hash.of("event:", []byte(body.EventID)))
+			b.erased = append(b.erased, x.hash.of("event:", []byte(body.EventID)))
 		}
 		return
 	}
-	var body messages.DeliveryBody
-	_ = messages.DecodeEvent(m.Data, &body) // its state is known without
 	b.tally[tally{slotOf(m.Time), Kind{Operation: messages.Delivery, State: s.State}}]++
 	event := x.hash.of("event:", []byte(m.Header.Get("ce-id")))
 	names.Each(messages.Delivery, m.Data, func(n names.Name) bool {
-		row := mail{seq: int64(m.Sequence), hash: x.hash.name(n), event: event, state: s.State, smtp: body.SMTP.Code, at: m.Time.UnixMicro()}
+		row := x.row(s, m, n)
+		row.event = event
 		if s.ID != messages.Unmatched {
 			row.of = b.of(key{s.ID, messages.Send}, m)
 		}
@@ -175,7 +181,7 @@ func (x *Index) delivery(b *batch, s messages.Subject, m *bus.Message) {
 			b.name(row.hash, n.As, row.of)
 			return true
 		}
-		b.mails = append(b.mails, row)
+		b.rows = append(b.rows, row)
 		return true
 	})
 }

@@ -33,8 +33,6 @@ import (
 type Options struct {
 	// Dir is a directory for the index alone, made if it is not there.
 	Dir string
-	// Secrets are what recipients' keys are made with: without them a message is not found by its recipients.
-	Secrets *bus.Secrets
 	// Discarded returns the request and the sequence of a dead letter that a person discarded by an act; the operation "" means none.
 	Discarded func(act bus.Message) (op messages.Operation, id string, letter uint64)
 	Log       zerolog.Logger
@@ -44,7 +42,6 @@ type Options struct {
 type Index struct {
 	dir       string
 	hash      *hasher // of the follower
-	secrets   *bus.Secrets
 	log       zerolog.Logger
 	discarded func(bus.Message) (messages.Operation, string, uint64)
 	lock      *os.File
@@ -72,7 +69,7 @@ func Open(o Options) (*Index, error) {
 	if err != nil {
 		return nil, err
 	}
-	x := &Index{dir: o.Dir, secrets: o.Secrets, log: o.Log, discarded: o.Discarded, lock: lock}
+	x := &Index{dir: o.Dir, log: o.Log, discarded: o.Discarded, lock: lock}
 	if err := x.open(); err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}

@@ -36,12 +36,17 @@ func provisioned(t *testing.T) installation {
 // open opens an index that is closed when the test ends.
 func (in installation) open(dir string) *Index {
 	in.t.Helper()
-	x, err := Open(Options{Dir: dir, Secrets: &bus.Secrets{Conn: in.nc, Given: []*mailbox.Secret{in.secret}}, Log: zerolog.Nop()})
+	x, err := Open(Options{Dir: dir, Log: zerolog.Nop()})
 	if err != nil {
 		in.t.Fatal(err)
 	}
 	in.t.Cleanup(func() { _ = x.Close() })
 	return x
+}
+
+// find asks an index.
+func (in installation) find(x *Index, word string) (bus.Known, error) {
+	return x.Find(in.t.Context(), (&bus.Secrets{Conn: in.nc, Given: []*mailbox.Secret{in.secret}}).Sought(in.t.Context(), word))
 }
 
 // follow has an index follow the streams until it is stopped, or the test ends.

@@ -19,7 +19,8 @@ func TestTheIndexHashesWhatASearchFinds(t *testing.T) {
 	words := []string{"DD 001", "dd001", "DD0010", "2026/001", "Zoë", "ZOË  tan", "Tan & Sons", "ann@example.com", `"Ann" <ANN@example.com>`,
 		"joann@example.com", "ann@bücher.example", "ann@xn--bcher-kva.example", "x y@b.", "x y@b", "900101145678", "0900101145678", ""}
 	subjects := []string{"mandate.enroll.failed.a", "mandate.callback.received.a", "mandate.deduction.failed.a", "mail.delivery.delivered.a",
-		"mail.delivery.delivered.unmatched", "mail.batch.refused.a.1", "dead.mandate.enroll.requested", "mandate.transactions.page.a"}
+		"mail.delivery.delivered.unmatched", "mail.batch.refused.a.1", "mandate.deduction.failed.unmatched", "dead.mandate.enroll.requested",
+		"mandate.transactions.page.a"}
 	fields := []string{"order_number", "payer_name", "payer_id", "payer_bank_code", "to", "from", "address", "message", "query"}
 	x := &Index{hash: newHasher(make([]byte, keySize))}
 	random := rand.New(rand.NewPCG(1, 2))
@@ -45,7 +46,7 @@ func TestTheIndexHashesWhatASearchFinds(t *testing.T) {
 		for _, n := range b.names {
 			have[n.hash] = true
 		}
-		for _, row := range b.mails {
+		for _, row := range b.rows {
 			have[row.hash] = true
 		}
 		indexed := false

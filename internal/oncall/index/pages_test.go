@@ -41,17 +41,17 @@ func (in installation) wantListed(x *Index, f Filter, want ...string) {
 	}
 }
 
-// found are the requests that are found by a word, oldest first, and how.
+// found are the requests that are found by a word, in order, and how.
 func (in installation) found(x *Index, word string) (list []string) {
 	in.t.Helper()
-	f, err := x.Find(in.t.Context(), word)
+	known, err := in.find(x, word)
 	if err != nil {
 		in.t.Fatal(err)
 	}
-	for _, r := range f.Found {
-		list = append(list, fmt.Sprint(r.RequestID, " ", r.As))
+	for _, r := range known.Requests {
+		list = append(list, fmt.Sprintf("%s [%s]", r.ID, r.As))
 	}
-	slices.Reverse(list)
+	slices.Sort(list)
 	return list
 }
 
@@ -186,17 +186,10 @@ func TestRequestsAreFoundByWhatTheyName(t *testing.T) {
 		!slices.Contains(got, "plain [recipient]") {
 		t.Errorf("carol: %q", got)
 	}
-	f, err := x.Find(t.Context(), "carol@example.com")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, r := range f.Found {
-		if mail := r.Mail != nil && r.Mail.State == messages.Delivered && r.Mail.SMTP == 250; mail != (r.RequestID == "keyed") {
-			t.Errorf("%s: %+v", r.RequestID, r.Mail)
-		}
-	}
-	if len(f.Mails) != 1 || f.Mails[0].State != messages.Delivered || len(f.Unread) != 1 {
-		t.Errorf("carol: of no request %+v, unread %q", f.Mails, f.Unread)
+	known, err := in.find(x, "carol@example.com") // the last row of a request, and what is of none
+	want := []bus.Place{{Stream: bus.MailDeliveries, Sequence: 5}, {Stream: bus.MailDeliveries, Sequence: 2}}
+	if err != nil || !slices.Equal(known.Messages, want) || len(known.Unread) != 1 {
+		t.Errorf("carol: %+v, %v, unread %q", known.Messages, err, known.Unread)
 	}
 }
 

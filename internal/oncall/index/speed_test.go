@@ -36,7 +36,7 @@ func TestPagesAreRightAmongManyRequests(t *testing.T) {
 	if info, err := os.Stat(filepath.Join(dir, file)); err == nil {
 		t.Logf("the file has %d bytes a request", info.Size()/int64(n))
 	}
-	for _, p := range pages(n) {
+	for _, p := range in.pages(n) {
 		slowest, sum, got := time.Duration(0), time.Duration(0), ""
 		const times = 5
 		for range times {
@@ -62,7 +62,7 @@ type asked struct {
 	want string
 }
 
-func pages(n int) []asked {
+func (in installation) pages(n int) []asked {
 	enrolled, mailed := n*3/5, n*2/5
 	rows := func(f Filter) func(*testing.T, *Index) (any, error) {
 		return func(t *testing.T, x *Index) (any, error) {
@@ -94,9 +94,9 @@ func pages(n int) []asked {
 			rows, err := x.Request(t.Context(), fmt.Sprint("e", enrolled/2+1))
 			return rows[0].State, err
 		}, "succeeded"},
-		{"an order number", found("dd77"), "[e77 [order number]]"},
-		{"a payer", found("Payer77@example.com"), "[e77 [payer]]"},
-		{"a recipient", found("to77@example.com"), "[m77 [recipient] delivered]"},
+		{"an order number", in.names("dd77"), "[{mandate.enroll e77 order number}]"},
+		{"a payer", in.names("Payer77@example.com"), "[{mandate.enroll e77 payer}]"},
+		{"a recipient", in.names("to77@example.com"), "[{mail.send m77 recipient}]"},
 		{"events of three days", func(t *testing.T, x *Index) (any, error) {
 			events, err := x.Events(t.Context(), time.Now().Add(-72*time.Hour))
 			return Sum(events, func(Kind) Kind { return Kind{Class: "all"} })[0].Count, err
@@ -109,17 +109,10 @@ func pages(n int) []asked {
 	}
 }
 
-func found(word string) func(*testing.T, *Index) (any, error) {
-	return func(t *testing.T, x *Index) (any, error) {
-		f, err := x.Find(t.Context(), word)
-		if err != nil || len(f.Found) != 1 {
-			return len(f.Found), err
-		}
-		names := []any{f.Found[0].RequestID, f.Found[0].As}
-		if f.Found[0].Mail != nil {
-			names = append(names, f.Found[0].Mail.State)
-		}
-		return names, nil
+func (in installation) names(word string) func(*testing.T, *Index) (any, error) {
+	return func(_ *testing.T, x *Index) (any, error) {
+		known, err := in.find(x, word)
+		return known.Requests, err
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 
 // version is the version of the tables and of what is put into them: a file with another one is
 // thrown away.
-const version = 9
+const version = 10
 
 // schema is small on purpose: what requests have in common is a kind, of which there are
 // some dozens, so that one index serves every filter, and counting is reading a few rows.
@@ -37,10 +37,8 @@ CREATE UNIQUE INDEX request_id ON request (id, operation);
 CREATE INDEX request_kind ON request (kind, at);
 CREATE INDEX request_dead ON request (dead) WHERE dead > 0;
 CREATE TABLE name (hash INTEGER, what INTEGER, n INTEGER, PRIMARY KEY (hash, what, n)) WITHOUT ROWID;
-CREATE TABLE mail (
-	seq INTEGER, hash INTEGER, event INTEGER, n INTEGER, state TEXT, smtp INTEGER, at INTEGER, PRIMARY KEY (seq, hash)
-) WITHOUT ROWID;
-CREATE INDEX mail_hash ON mail (hash);
+CREATE TABLE message (stream INTEGER, seq INTEGER, hash INTEGER, event INTEGER, n INTEGER, PRIMARY KEY (stream, seq, hash)) WITHOUT ROWID;
+CREATE INDEX message_hash ON message (hash);
 CREATE TABLE tally (slot INTEGER, kind INTEGER, events INTEGER, PRIMARY KEY (slot, kind)) WITHOUT ROWID;
 CREATE TABLE secret (id TEXT PRIMARY KEY) WITHOUT ROWID;
 `

@@ -138,8 +138,8 @@ func TestAFileThatBreaksIsMadeAgain(t *testing.T) {
 			in.store("mandate.enroll.failed.b", body{"order_number": "DD1"})
 			in.follow(x)
 			in.until(func() bool {
-				f, err := x.Find(t.Context(), "DD1") // it may be broken yet
-				return len(f.Found) == 2 && err == nil
+				known, err := in.find(x, "DD1") // it may be broken yet
+				return len(known.Requests) == 2 && err == nil
 			})
 			if _, err := os.Stat(filepath.Join(dir, file)); err != nil {
 				t.Error(err)

@@ -127,7 +127,7 @@ func (w *writer) put(b *batch, p Position) error {
 		if err := w.forget(b); err != nil {
 			return err
 		}
-		if err := errors.Join(w.names(b.names), w.mails(b.mails), w.tallies(b.tally)); err != nil {
+		if err := errors.Join(w.names(b.names), w.rows(b.rows), w.tallies(b.tally)); err != nil {
 			return err
 		}
 		for id := range b.secrets {
@@ -233,8 +233,8 @@ func (w *writer) forget(b *batch) error {
 		text string
 	}{
 		{gone, "DELETE FROM name WHERE n IN (SELECT value FROM json_each(?))"},
-		{gone, "DELETE FROM mail WHERE n IN (SELECT value FROM json_each(?))"},
-		{b.rows, "DELETE FROM mail WHERE n = 0 AND event IN (SELECT value FROM json_each(?))"},
+		{gone, "DELETE FROM message WHERE n IN (SELECT value FROM json_each(?))"},
+		{b.erased, "DELETE FROM message WHERE n = 0 AND event IN (SELECT value FROM json_each(?))"},
 	} {
 		if len(f.of) == 0 {
 			continue
@@ -260,17 +260,16 @@ func (w *writer) names(all []name) error {
 	return nil
 }
 
-func (w *writer) mails(all []mail) error {
-	for _, m := range all {
+func (w *writer) rows(all []row) error {
+	for _, r := range all {
 		of := int64(0)
-		if m.of != nil {
-			of = m.of.n
+		if r.of != nil {
+			of = r.of.n
 		}
-		if m.of != nil && m.of.erased {
+		if r.of != nil && r.of.erased {
 			continue
 		}
-		err := w.exec("INSERT OR REPLACE INTO mail VALUES (?, ?, ?, ?, ?, ?, ?)", m.seq, m.hash, m.event, of, m.state, m.smtp, m.at)
-		if err != nil {
+		if err := w.exec("INSERT OR REPLACE INTO message VALUES (?, ?, ?, ?, ?)", r.stream, r.seq, r.hash, r.event, of); err != nil {
 			return err
 		}
 	}

@@ -24,14 +24,16 @@ type Found struct {
 	RequestID string             `json:"request_id"`
 	Operation messages.Operation `json:"operation"`
 	State     messages.State     `json:"state"` // "" when no event of it is kept
-	Time      messages.Time      `json:"time"`  // of that state
-	As        string             `json:"as"`    // what it names it as, see names.As
+	Reason    messages.Reason    `json:"reason,omitempty"`
+	Time      messages.Time      `json:"time"` // of that state
+	As        string             `json:"as"`   // what it names it as, see names.As
 	Mail      string             `json:"mail,omitempty"`
 	MailTime  *messages.Time     `json:"mail_time,omitempty"`
 
-	Messages int      `json:"-"` // that name it
-	Pages    int      `json:"-"` // of these, pages of a listing
-	Rows     []uint64 `json:"-"` // of these, rows of the sending log to the address: their sequences
+	MailState messages.State `json:"-"`
+	Messages  int            `json:"-"` // that name it
+	Pages     int            `json:"-"` // of these, pages of a listing
+	Rows      []uint64       `json:"-"` // of these, rows of the sending log to the address: their sequences
 
 	as   []string
 	mail messages.DeliveryBody // of its last row to the address
@@ -44,9 +46,8 @@ type Finding struct {
 	Rows []Event `json:"rows,omitempty"`
 	// Records are records of the transaction list that name it and are matched to no request, without the payer's data.
 	Records []Event `json:"records,omitempty"`
-	// Unread counts records of recipients by the id of their secret, where that is not known here: whether they
-	// hold the address cannot be told.
-	Unread map[string]int `json:"unread,omitempty"`
+	// Unread are the ids of the secrets of recipients' keys that are not known here: whether these hold the address cannot be told.
+	Unread []string `json:"unread,omitempty"`
 	// Hidden is the error of a stream that this account may not read, or a *SkippedError; nil when all were searched.
 	Hidden error `json:"-"`
 }
@@ -82,14 +83,25 @@ type requestKey struct {
 // an address, the payer's id, name or telephone number. It reads all events since a time, all dead letters and the
 // queues. Recipients of messages are found by the keys that mail-consumer leaves.
 func (r Reader) Find(ctx context.Context, word string, secrets *bus.Secrets, since time.Time) (Finding, error) {
+	return r.FindRest(ctx, word, secrets, since, bus.Known{})
+}
+
+// FindRest is Find for who knows what an index has: it reads what the index does not have.
+func (r Reader) FindRest(ctx context.Context, word string, secrets *bus.Secrets, since time.Time, known bus.Known) (Finding, error) {
 	s := &search{Reader: r, text: word, word: names.NewWord(word), secrets: secrets, requests: map[requestKey]*Found{},
-		keys: map[string]mailbox.Key{}}
+		keys: map[string]mailbox.Key{}, found: Finding{Unread: known.Unread}}
+	for _, id := range known.Unread {
+		s.keys[id] = 0
+	}
+	for _, q := range known.Requests {
+		s.add(q.Operation, q.ID, q.As)
+	}
 	var scans []func() error
 	var read, total atomic.Uint64
 	for _, stream := range []string{bus.MandateEvents, bus.MandateCallbacks, bus.MailEvents, bus.MailDeliveries, bus.DeadLetters} {
 		scans = append(scans, func() error {
 			first := true
-			err := bus.Scan{Stream: stream, Filter: ">", Since: since}.Each(ctx, r.Conn, func(m bus.Message) bool {
+			err := bus.Scan{Stream: stream, Filter: ">", From: known.Through[stream] + 1, Since: since}.Each(ctx, r.Conn, func(m bus.Message) bool {
 				if first {
 					total.Add(m.Pending + 1)
 					first = false
@@ -119,18 +131,45 @@ func (r Reader) Find(ctx context.Context, word string, secrets *bus.Secrets, sin
 			})
 		})
 	}
-	if err := eachSeen(len(scans), func(i int) error { return scans[i]() }); err != nil {
-		return s.found, err
+	err := each(len(known.Messages), func(i int) error { return s.look(ctx, known.Messages[i]) })
+	if err == nil {
+		err = eachSeen(len(scans), func(i int) error { return scans[i]() })
 	}
 	s.found.Found = make([]Found, 0, len(s.requests))
 	for _, f := range s.requests {
+		slices.Sort(f.as)
+		f.As = strings.Join(f.as, ", ")
 		s.found.Found = append(s.found.Found, *f)
 	}
-	err := each(len(s.found.Found), func(i int) error { return s.complete(ctx, &s.found.Found[i]) })
+	if err == nil {
+		err = each(len(s.found.Found), func(i int) error { return s.complete(ctx, &s.found.Found[i]) })
+	}
+	for _, of := range [][]Event{s.found.Rows, s.found.Records} {
+		slices.SortFunc(of, func(a, b Event) int { return a.Time.Compare(b.Time.Time) })
+	}
 	slices.SortFunc(s.found.Found, func(a, b Found) int {
 		return cmp.Or(b.Time.Compare(a.Time.Time), strings.Compare(a.RequestID, b.RequestID), cmp.Compare(a.Operation, b.Operation))
 	})
 	return s.found, err
+}
+
+// Candidates are the requests of which a row of the sending log may be.
+func (e Event) Candidates() string {
+	var body messages.DeliveryBody
+	_ = messages.DecodeEvent(e.Message.Data, &body) // what cannot be read has none
+	if len(body.Match.Candidates) == 0 {
+		return "no request"
+	}
+	return "one of " + strings.Join(body.Match.Candidates, ", ")
+}
+
+// look reads one message.
+func (s *search) look(ctx context.Context, at bus.Place) error {
+	found, err := (&bus.Scan{Stream: at.Stream, Filter: ">", From: at.Sequence, Page: 1}).Next(ctx, s.Conn)
+	if err == nil && len(found) > 0 && found[0].Sequence == at.Sequence {
+		s.visit(ctx, found[0])
+	}
+	return err
 }
 
 func (s *search) byID(ctx context.Context, op messages.Operation) error {
@@ -184,15 +223,15 @@ func (s *search) visit(ctx context.Context, m bus.Message) bool {
 		}
 		return true
 	})
-	if len(as) == 0 {
-		return true
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	op, id := subject.Request()
 	if subject.Dead {
 		id = m.Header.Get(bus.HeaderRequestID)
 	}
+	if len(as) == 0 && (id != s.text || id == messages.Unmatched) {
+		return true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	switch {
 	case id == messages.Unmatched && subject.Operation == messages.Delivery:
 		s.found.Rows = append(s.found.Rows, eventOf(m))
@@ -201,27 +240,29 @@ func (s *search) visit(ctx context.Context, m bus.Message) bool {
 		e.Body = withoutPayer(e)
 		s.found.Records = append(s.found.Records, e)
 	case id != "" && slices.Contains(Operations, op):
-		f := s.add(op, id, string(as[0]))
-		for _, a := range as[1:] {
-			s.add(op, id, string(a))
+		if id == s.text {
+			s.add(op, id, string(names.ID))
 		}
-		f.named(subject, m, as)
+		for i, a := range as {
+			if f := s.add(op, id, string(a)); i == 0 {
+				f.named(subject, m, as)
+			}
+		}
 	}
 	return true
 }
 
+// named notes a message that names what is looked for.
 func (f *Found) named(subject messages.Subject, m bus.Message, as []names.As) {
 	f.Messages++
 	switch {
 	case subject.State == messages.Page:
 		f.Pages++
-	case subject.Operation == messages.Delivery:
-		if slices.Contains(as, names.Recipient) {
-			f.Rows = append(f.Rows, m.Sequence)
-			f.mail = messages.DeliveryBody{}
-			_ = json.Unmarshal(m.Data, &f.mail) // what cannot be read has no code
-			f.Mail, f.MailTime = string(subject.State), optional(m.Time)
-		}
+	case subject.Operation == messages.Delivery && slices.Contains(as, names.Recipient):
+		f.Rows = append(f.Rows, m.Sequence)
+		f.mail = messages.DeliveryBody{}
+		_ = json.Unmarshal(m.Data, &f.mail) // what cannot be read has no code
+		f.Mail, f.MailState, f.MailTime = string(subject.State), subject.State, optional(m.Time)
 	}
 }
 
@@ -236,28 +277,21 @@ func (s *search) called(ctx context.Context, subject messages.Subject, keys *mes
 	if !asked {
 		if secret := s.secrets.Of(ctx, keys.ID); secret != nil {
 			want = secret.KeyOf(s.text)
+		} else {
+			s.found.Unread = append(s.found.Unread, keys.ID)
 		}
 		s.keys[keys.ID] = want
 	}
-	if want == 0 {
-		if s.found.Unread == nil {
-			s.found.Unread = map[string]int{}
-		}
-		s.found.Unread[keys.ID]++
-		return
-	}
-	if _, to := mailbox.Parties(keys.Keys); slices.Contains(to, want) {
+	if _, to := mailbox.Parties(keys.Keys); want != 0 && slices.Contains(to, want) {
 		s.add(messages.Send, subject.ID, string(names.Recipient)).Messages++
 	}
 }
 
 // complete adds the state of a request, and what the sending log last said of the mail to the address.
 func (s *search) complete(ctx context.Context, f *Found) error {
-	slices.Sort(f.as)
-	f.As = strings.Join(f.as, ", ")
 	last, there, err := s.last(ctx, f.Operation, f.RequestID)
 	if there {
-		f.State, f.Time = messages.StateOf(last.Subject), messages.Time{Time: last.Time}
+		f.State, f.Reason, f.Time = messages.StateOf(last.Subject), factsOf(last.Data).Reason, messages.Time{Time: last.Time}
 	}
 	switch {
 	case f.mail.SMTP.Code != 0:
