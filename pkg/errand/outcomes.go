@@ -127,10 +127,11 @@ func (o *Outcomes) next(ctx context.Context) (jetstream.Msg, error) {
 		return m, taken.Error()
 	case <-ctx.Done():
 	}
+	_ = o.js.Conn().FlushTimeout(time.Second) // the server knows the pull then, and answers it right after
 	select {
 	case m := <-taken.Messages():
 		return m, nil
-	case <-time.After(100 * time.Millisecond): // what is on its way is here by then
+	case <-time.After(10 * time.Millisecond):
 	}
 	stop()
 	return <-taken.Messages(), nil
