@@ -47,6 +47,13 @@ func TestAPausedQueueGivesNothingOutUntilItIsResumed(t *testing.T) {
 	if want := (inspect.Pause{Actor: "ann@example.com", Why: "moved"}); err != nil || of.Pause == nil || *of.Pause != want {
 		t.Errorf("it is paused%v, %v, want%v", of.Pause, err, &want)
 	}
+	if _, err := p.JS.PauseConsumer(t.Context(), bus.EnrollQueue.Stream, bus.EnrollQueue.Name, time.Now().Add(2*time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	of, err = inspect.Reader{Conn: p.Conn, JS: p.JS}.Queue(t.Context(), bus.EnrollQueue, time.Now())
+	if err != nil || of.PausedUntil == nil || of.Pause != nil {
+		t.Errorf("paused anew without errand, it is paused%v, %v; nobody knows by whom", of.Pause, err)
+	}
 	body := fmt.Sprintf(`{"give_up_at":%q}`, time.Now().Add(30*time.Minute).Format(time.RFC3339))
 	if of.Outlasts(time.Now()) != "" {
 		t.Errorf("without a request: %s", of.Outlasts(time.Now()))

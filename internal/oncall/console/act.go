@@ -42,8 +42,8 @@ func refusedAct(err error) error {
 		return &mistake{http.StatusServiceUnavailable, "Nothing was done",
 			"It could not be recorded in the audit first. Does NATS answer, and has errand provision created the stream AUDIT?"}
 	case errors.Is(err, act.ErrNothingDone):
-		return &mistake{http.StatusConflict, "Nothing was done", style.Capital(hideIn(strings.TrimPrefix(err.Error(),
-			act.ErrNothingDone.Error()+": "))) + "."}
+		return &mistake{http.StatusConflict, "Nothing was done", style.Capital(hideAddresses(strings.TrimPrefix(
+			err.Error(), act.ErrNothingDone.Error()+": "))) + "."}
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout):
 		return &mistake{http.StatusServiceUnavailable, "NATS does not answer",
 			"It is unknown whether it was done. Once NATS answers, see the audit and the page of the request or queue."}

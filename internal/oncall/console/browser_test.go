@@ -233,9 +233,10 @@ func TestAPageThatStandsStillSaysSince(t *testing.T) {
 	do(ctx, t, chromedp.Navigate(in.base+"/requests"), chromedp.WaitVisible(`[data-live-state]`))
 	for answer, want := range map[string]string{
 		`Promise.resolve(new Response("", { status: 401 }))`: "your login has ended. Reload it to log in.",
+		`window.asks("/requests//", options)`:                "your login has ended. Reload it to log in.", // it redirects
 		`Promise.reject(new TypeError("no answer"))`:         "the console does not answer. It is asked again.",
 	} {
-		evaluate[chromedp.Void](ctx, t, `window.asks ??= window.fetch; window.fetch = () => `+answer+`;
+		evaluate[chromedp.Void](ctx, t, `window.asks ??= window.fetch; window.fetch = (_, options) => `+answer+`;
 			document.dispatchEvent(new Event("visibilitychange"))`)
 		do(ctx, t, chromedp.WaitVisible("[data-stale]"), chromedp.WaitNotVisible("[data-live-state]"))
 		said, err := chromedp.Run(ctx, chromedp.TextContent("[data-stale]"))

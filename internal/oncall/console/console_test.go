@@ -223,6 +223,9 @@ func TestPersonalDataIsHiddenUntilItIsRevealedWhichIsAudited(t *testing.T) {
 	if !strings.Contains(page, "The payer ••• with ••• is not known.") {
 		t.Errorf("the page does not have the message without its data:\n%s", page)
 	}
+	if status, _ := in.post("/requests/ann@example.com/reveal", url.Values{"why": {"x"}}); status != http.StatusNotFound {
+		t.Errorf("of what is no id: %d, want 404, and no record", status)
+	}
 	if status, _ := in.post("/requests/order-1/reveal", url.Values{}); status != http.StatusBadRequest {
 		t.Errorf("without a reason: %d, want 400", status)
 	}
@@ -470,6 +473,26 @@ func TestFiguresAndProblemsLeadToWhatTheyCount(t *testing.T) {
 		if !strings.Contains(page, link) {
 			t.Errorf("the page lacks %s:\n%s", link, page)
 		}
+	}
+}
+
+// The index does not learn that somebody removed a message of a stream.
+func TestADeadLetterThatWasRemovedKeepsNoOtherFromARedrive(t *testing.T) {
+	t.Parallel()
+	in := installed(t)
+	in.failed("removed")
+	in.failed("kept")
+	in.shows("/dead-letters", "/requests/kept")
+	dead, err := in.js.Stream(t.Context(), bus.DeadLetters)
+	if err == nil {
+		err = dead.DeleteMsg(t.Context(), 1)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status, page := in.get("/redrive?operation=mandate.enroll"); status != http.StatusOK || !strings.Contains(page, `value="seq:2"`) ||
+		strings.Contains(page, `value="seq:1"`) {
+		t.Errorf("%d, the plan is\n%s", status, page)
 	}
 }
 

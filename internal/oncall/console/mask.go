@@ -30,7 +30,7 @@ var ours = map[string]bool{"": true, "match": true, "smtp": true, "unsettled": t
 	"batches": true, "to_object": true, fields: true}
 
 // texts are fields with sentences, in which addresses and long numbers are hidden.
-var texts = map[string]bool{"message": true, "why": true, "problem": true, fields: true}
+var texts = map[string]bool{"message": true, "problem": true, fields: true}
 
 // Objects whose keys are not names of the contract: fields has a request's fields and what is wrong with them, headers a
 // message's headers. Nothing in them is known to be harmless.
@@ -73,8 +73,14 @@ func personalIn(op messages.Operation, bodies ...[]byte) (p personal) {
 // maxNames bounds the names that a text is searched for: a message may have 100,000 recipients.
 const maxNames = 200
 
-// hide is hideIn, and hides the names. Fold changes runes one by one, so what is found in the folded text is in the text as well.
-func (p personal) hide(text string) string {
+// hide is hideIn, and hides the names.
+func (p personal) hide(text string) string { return hideIn(p.hideNames(text)) }
+
+// ours is hideAddresses, and hides the names.
+func (p personal) ours(text string) string { return hideAddresses(p.hideNames(text)) }
+
+// hideNames hides the names. Fold changes runes one by one, so what is found in the folded text is in the text as well.
+func (p personal) hideNames(text string) string {
 	text = names.Compose(text)
 	folded := wire.Fold(text)
 	gone := make([]bool, len(folded)) // by octets of folded
@@ -105,7 +111,7 @@ func (p personal) hide(text string) string {
 		_, width := utf8.DecodeRuneInString(folded[place:])
 		place, was = place+width, is
 	}
-	return hideIn(left.String())
+	return left.String()
 }
 
 func inWord(r rune) bool { return unicode.IsLetter(r) || unicode.IsNumber(r) }
@@ -228,6 +234,8 @@ func (p *printer) leaf(name string, token json.Token, own bool) {
 	case token == nil, p.reveal, own && (slices.Contains(shown, name) && !isText || name == "by"): // the audit names who acts too
 	case own && slices.Contains(shown, name):
 		token = hideAddresses(text)
+	case own && name == "why" && isText: // of a person who acts
+		token = p.names.ours(text)
 	case own && texts[name] && isText:
 		token = p.names.hide(text)
 	default:

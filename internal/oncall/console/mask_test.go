@@ -1,11 +1,14 @@
 package console
 
 import (
+	"html/template"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
 
 	"errand/internal/oncall/index"
+	"errand/internal/oncall/inspect"
 	"errand/pkg/messages"
 )
 
@@ -56,6 +59,40 @@ func TestWhatTheRequestSaysOfItsPayerIsHiddenInEveryText(t *testing.T) {
 		if got := names.hide(in); got != want {
 			t.Errorf("%s is shown as %s, want %s", in, got, want)
 		}
+	}
+}
+
+// What errand or a person who acts has written names requests and tickets, which people go by and commands are made of.
+func TestIDsAndTicketsAreShownInWhatIsOurs(t *testing.T) {
+	t.Parallel()
+	in := installed(t)
+	const id = "signup-20261128001"
+	in.failed(id)
+	in.store("mandate.enroll.reopened."+id, body{"by": "ben", "why": "INC0012345 of Ann Tester", "was": body{"state": "failed"}})
+	in.store("mandate.enroll.failed.withdrawn", body{"reason": "cancelled", "message": "cancelled by ben: INC0012345"})
+	in.store("mandate.enroll.failed.refused", body{"reason": "refused", "message": "refused is 20261128001"})
+	for path, want := range map[string]string{
+		"/requests/" + id:      "Reopened by ben (INC0012345 of •••) just now, and not published: `errand dead redrive " + id + "` finishes it",
+		"/requests/withdrawn":  "Cancelled by ben: INC0012345, just now",
+		"/requests/refused":    "Failed: refused, refused is •••, just now",
+		"/requests/refused?a=": `<p class="soft">refused is •••</p>`,
+	} {
+		if _, page := in.get(path); !strings.Contains(page, want) {
+			t.Errorf("%s does not say %q:\n%s", path, want, page)
+		}
+	}
+	_, refusal := in.post("/requests/unseen-20261128001/cancel", url.Values{"operation": {"mandate.enroll"}, "why": {"x"}})
+	if want := "Unseen-20261128001 was never seen"; !strings.Contains(refusal, want) {
+		t.Errorf("a refusal does not say %q:\n%s", want, refusal)
+	}
+	in.watch.mu.Lock()
+	in.watch.known.Status.At, in.watch.known.Status.Problems = messages.Time{Time: time.Now()}, []inspect.Problem{
+		{Kind: "held", Where: "upstream", What: "900101011234 is unknown"}, {Kind: "duplicates", Where: "requests", What: "two for " + id}}
+	var main strings.Builder
+	err := template.Must(templates["today"].Clone()).ExecuteTemplate(&main, "content", page{Data: today{known: in.watch.known}})
+	in.watch.mu.Unlock()
+	if said := main.String(); err != nil || !strings.Contains(said, "two for "+id) || strings.Contains(said, "</a>: 900101011234") {
+		t.Errorf("the problems are shown as\n%s%v", said, err)
 	}
 }
 

@@ -78,15 +78,16 @@ func (s *Server) lettersAsked(ctx context.Context, q url.Values) (names []string
 }
 
 func planOf(ctx context.Context, requests act.Requests, names []string) ([]act.Item, error) {
-	if len(names) == 0 {
-		return nil, notFound("These dead letters no longer exist.")
+	var letters []inspect.DeadLetter
+	for _, name := range names {
+		found, err := requests.Letters(ctx, []string{name}, inspect.Query{})
+		if err != nil && !errors.Is(err, inspect.ErrNoDeadLetter) { // what was removed is not run, and does not keep the others
+			return nil, err
+		}
+		letters = append(letters, found...)
 	}
-	letters, err := requests.Letters(ctx, names, inspect.Query{})
-	switch {
-	case errors.Is(err, inspect.ErrNoDeadLetter):
-		return nil, notFound("Nothing was done: one of these dead letters no longer exists. Select again.")
-	case err != nil:
-		return nil, err
+	if len(letters) == 0 {
+		return nil, notFound("These dead letters no longer exist.")
 	}
 	return requests.Plan(ctx, letters)
 }

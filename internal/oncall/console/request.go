@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"regexp"
 	"strings"
 	"time"
 
@@ -82,8 +83,7 @@ func viewOf(s inspect.Story, user access.User, reveal bool) storyView {
 	for _, d := range s.Dead {
 		bodies = append(bodies, d.Event.Message.Data)
 	}
-	m := masked{reveal, personalIn(s.Operation, bodies...)}
-	v.Says = m.text(s.Says)
+	m := masked{reveal, personalIn(s.Operation, bodies...), regexp.MustCompile(`(^|[^\w-])` + s.RequestID + `($|[^\w-])`), s.RequestID}
 	views := func(events []inspect.Event, view func(inspect.Event, masked) eventView) (all []eventView) {
 		for _, e := range events {
 			all = append(all, view(e, m))
@@ -91,9 +91,14 @@ func viewOf(s inspect.Story, user access.User, reveal bool) storyView {
 		return all
 	}
 	v.Events, v.Deliveries, v.Mandate = views(s.Events, eventViewOf), views(s.Delivered, eventViewOf), views(s.Mandate, mandateView)
+	ours := false
+	for _, e := range v.Events { // the last of them counts
+		ours = e.Reason == messages.ReasonCancelled || e.State == messages.Reopened && s.Waits == nil
+	}
+	v.Says = m.text(s.Says, ours)
 	for _, d := range s.Dead {
 		letter := eventViewOf(d.Event, m)
-		letter.Reason, letter.Message, letter.At = d.Reason, m.text(d.Message), d.Time
+		letter.Reason, letter.Message, letter.At = d.Reason, m.text(d.Message, d.Reason == messages.ReasonCancelled), d.Time
 		v.Letters = append(v.Letters, letter)
 	}
 	if !user.May(access.Act) || s.State == inspect.NeverSeen {
@@ -105,23 +110,31 @@ func viewOf(s inspect.Story, user access.User, reveal bool) storyView {
 	return v
 }
 
-// masked is how the texts of a request are shown.
+// masked is how the texts of a request are shown: its id stays.
 type masked struct {
 	reveal bool
 	names  personal
+	isID   *regexp.Regexp // as a whole word
+	id     string
 }
 
-func (m masked) text(text string) string {
-	if m.reveal {
-		return text
+// text is without personal data; ours: of errand's own or of a person who acts.
+func (m masked) text(text string, ours bool) string {
+	const itsID = "\x00"
+	hide := m.names.hide
+	if ours {
+		hide = m.names.ours
 	}
-	return m.names.hide(text)
+	if !m.reveal {
+		text = strings.ReplaceAll(hide(m.isID.ReplaceAllString(text, "${1}"+itsID+"${2}")), itsID, m.id)
+	}
+	return text
 }
 
 func eventViewOf(e inspect.Event, m masked) eventView {
 	facts, _ := history.ReadFacts(e.Message.Data) // fields that cannot be read stay empty
 	subject := messages.ParseSubject(e.Subject)
-	facts.Message, facts.Why = m.text(facts.Message), m.text(facts.Why)
+	facts.Message, facts.Why = m.text(facts.Message, facts.Reason == messages.ReasonCancelled), m.text(facts.Why, true)
 	v := eventView{Facts: facts, State: subject.State, At: e.Time, Body: pretty(e.Message.Data, m.reveal, m.names), Sequence: e.Sequence}
 	if subject.Batch > 0 {
 		v.What = fmt.Sprint("batch ", subject.Batch)
@@ -155,10 +168,13 @@ func mandateView(e inspect.Event, m masked) eventView {
 // revealed shows a request with its personal data, once, and records it in the audit.
 func (s *Server) revealed(w http.ResponseWriter, r *http.Request, user access.User) {
 	id, why := r.PathValue("id"), r.FormValue("why")
-	var p page
 	ctx, cancel := context.WithTimeout(r.Context(), retry.PageAct)
 	defer cancel()
-	person, err := s.person(user)
+	p, err := s.revealForm(r, user) // the audit keeps no id that is none
+	var person act.Person
+	if err == nil {
+		person, err = s.person(user)
+	}
 	if err == nil {
 		reveal := act.Act{Verb: act.Reveal, Target: id, Why: why, Plan: "show its data"}
 		_, err = person.Do(ctx, reveal, func(ctx context.Context) (string, error) {

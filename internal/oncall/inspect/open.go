@@ -99,7 +99,7 @@ func (r Reader) Queue(ctx context.Context, of bus.Queue, now time.Time) (Queue, 
 		q.restored, err = bus.Younger(ctx, r.JS, of, q.Oldest.Time)
 	}
 	if err == nil && q.PausedUntil != nil {
-		if q.Pause, err = r.pause(ctx, of); err == nil {
+		if q.Pause, err = r.pause(ctx, of, *info.Config.PauseUntil); err == nil {
 			q.GivenUp, err = r.givenUp(ctx, of)
 		}
 	}
@@ -169,20 +169,26 @@ func (p *Pause) String() string {
 	return " by " + p.Actor + ": " + p.Why
 }
 
-// pause is what was recorded last of the pauses of a queue; nil when nothing was, or this account may not read it.
-func (r Reader) pause(ctx context.Context, of bus.Queue) (*Pause, error) {
+// pause is what was recorded of the pause of a queue until a time; nil when nothing was, as where it was not paused with errand, or
+// this account may not read it.
+func (r Reader) pause(ctx context.Context, of bus.Queue, until time.Time) (*Pause, error) {
 	m, there, err := bus.Last(ctx, r.Conn, bus.Audit, "audit.pause.*."+of.Name)
 	if hidden(err) || err == nil && !there {
 		return nil, nil
 	}
-	p := new(Pause)
-	if err == nil && json.Unmarshal(m.Data, p) != nil {
-		return nil, nil // it is not a record
+	var p struct {
+		Pause
+		Plan    string `json:"plan"`
+		Message string `json:"message"` // how it went
+	}
+	end := until.UTC().Format(time.RFC3339)
+	if err == nil && (json.Unmarshal(m.Data, &p) != nil || !strings.HasSuffix(p.Plan, end) && !strings.HasSuffix(p.Message, end)) {
+		return nil, nil // it is not a record, or of another pause
 	}
 	if tokens := strings.Split(m.Subject, "."); err == nil && len(tokens) == 4 { // the servers hold users to subjects
 		p.Actor = wire.NameOf(tokens[2])
 	}
-	return p, err
+	return &p.Pause, err
 }
 
 // from is how many requests a queue has from a sequence on, and when the first was stored.

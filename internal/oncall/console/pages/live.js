@@ -58,7 +58,9 @@ let current = new Date();
 // refresh asks for a newer version. It returns how long to wait until the next question: a slow page rests.
 async function refresh() {
   const begun = performance.now();
-  const answer = await fetch(location.href, { headers: { "X-Part": "main", "If-None-Match": tag }, cache: "no-store" });
+  const asked = { headers: { "X-Part": "main", "If-None-Match": tag }, cache: "no-store", redirect: "manual" };
+  const answer = await fetch(location.href, asked);
+  if (answer.type === "opaqueredirect") throw new Error(401); // to the login of a proxy: the console redirects no page
   if (answer.headers.has("ETag")) {
     tag = answer.headers.get("ETag");
     const next = document.createElement("template");
