@@ -88,10 +88,12 @@ func TestIDsAndTicketsAreShownInWhatIsOurs(t *testing.T) {
 	in.watch.mu.Lock()
 	in.watch.known.Status.At, in.watch.known.Status.Problems = messages.Time{Time: time.Now()}, []inspect.Problem{
 		{Kind: "held", Where: "upstream", What: "900101011234 is unknown"}, {Kind: "duplicates", Where: "requests", What: "two for " + id}}
+	in.watch.known.Stuck.Causes = []inspect.Cause{{Why: "held: 900101011234 is unknown", Operation: messages.Enroll, Count: 1}}
 	var main strings.Builder
 	err := template.Must(templates["today"].Clone()).ExecuteTemplate(&main, "content", page{Data: today{known: in.watch.known}})
 	in.watch.mu.Unlock()
-	if said := main.String(); err != nil || !strings.Contains(said, "two for "+id) || strings.Contains(said, "</a>: 900101011234") {
+	if said := main.String(); err != nil || !strings.Contains(said, "</a>: two for "+id) || !strings.Contains(said, "held: •••") ||
+		strings.Contains(said, "900101011234") {
 		t.Errorf("the problems are shown as\n%s%v", said, err)
 	}
 }
