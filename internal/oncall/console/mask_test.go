@@ -72,10 +72,11 @@ func TestIDsAndTicketsAreShownInWhatIsOurs(t *testing.T) {
 	in.store("mandate.enroll.failed.withdrawn", body{"reason": "cancelled", "message": "cancelled by ben: INC0012345"})
 	in.store("mandate.enroll.failed.refused", body{"reason": "refused", "message": "refused is 20261128001"})
 	for path, want := range map[string]string{
-		"/requests/" + id:      "Reopened by ben (INC0012345 of •••) just now, and not published: `errand dead redrive " + id + "` finishes it",
-		"/requests/withdrawn":  "Cancelled by ben: INC0012345, just now",
-		"/requests/refused":    "Failed: refused, refused is •••, just now",
-		"/requests/refused?a=": `<p class="soft">refused is •••</p>`,
+		"/requests/" + id:         "and not published: `errand dead redrive " + id + "` finishes it",
+		"/requests/" + id + "?a=": "Reopened by ben (INC0012345 of •••) ", // whenever that was
+		"/requests/withdrawn":     "Cancelled by ben: INC0012345, ",
+		"/requests/refused":       "Failed: refused, refused is •••, ",
+		"/requests/refused?a=":    `<p class="soft">refused is •••</p>`,
 	} {
 		if _, page := in.get(path); !strings.Contains(page, want) {
 			t.Errorf("%s does not say %q:\n%s", path, want, page)
