@@ -32,6 +32,7 @@ type reading struct {
 	done    bool
 	skipped bool // rows may have been missed, or could not be stored
 	short   bool // it ended at empty pages in front of what the total says
+	again   bool // it ended at a full page shown again, without a total: the last one, or the list grew as fast as it was read
 }
 
 const (
@@ -88,7 +89,7 @@ func (w *reading) take(keys []uint64, total int) {
 	if w.done = ends || w.still > maxStill; !w.done && n > 0 {
 		w.page++
 	}
-	w.short = w.done && w.end < total
+	w.short, w.again = w.done && w.end < total, w.done && total == 0 && n == w.size
 	// A service that begins again may say for a while that there is nothing: that is not the list's end.
 	w.skipped = w.skipped || w.done && (len(w.last) == 0 || n == 0 && total == 0 && w.end < w.total)
 }

@@ -154,9 +154,9 @@ func (r *run[T]) believe(w *reading) {
 }
 
 // stayed looks at the first page of a complete reading again where a total that stands still may hide that the list drops rows
-// in front and grows behind.
+// in front and grows behind, or no total says where it ends.
 func (r *run[T]) stayed(ctx context.Context, w *reading) error {
-	if ordered, _ := w.newestFirst(); !w.done || ordered || w.page < 2 || len(w.first) == 0 {
+	if ordered, _ := w.newestFirst(); !w.done || ordered && !w.again || w.page < 2 || len(w.first) == 0 {
 		return nil
 	}
 	page, err := r.page(ctx, 1)
