@@ -14,6 +14,8 @@ import (
 	"errand/internal/oncall/inspect"
 	"errand/internal/programs"
 	"errand/internal/style"
+	"errand/internal/wire"
+	"errand/pkg/messages"
 )
 
 type erase struct {
@@ -29,7 +31,7 @@ type erase struct {
 
 func (*erase) Help() string {
 	return `Removes what is stored about a payer or a recipient: events of requests, batches and mandates (applications,
-deductions, callbacks), dead letters, rows of the sending log, bounces, pages of transaction lists. Without
+deductions, callbacks), dead letters, rows of the sending log, bounces, transaction lists. Without
 --yes it only shows them. An event "erased" without data stays, so that the request's id is not run again for as long
 as events are kept, and so does a record of who erased it and why.
 
@@ -63,6 +65,8 @@ func (e *erase) Run(ctx context.Context, c console) error {
 		return invalid("ID", "must be request ids; the rest of what names somebody is erased by --of")
 	case e.Yes && strings.TrimSpace(e.Why) == "":
 		return noReason
+	case e.Of != "" && strings.Contains(wire.Fold(e.Why), wire.Fold(e.Of)):
+		return invalid("--why", "must not name the person: it is kept for 400 days and cannot be removed")
 	}
 	secrets, err := e.Secrets()
 	if err != nil {
@@ -78,7 +82,7 @@ func (e *erase) Run(ctx context.Context, c console) error {
 		return b.unanswered(err)
 	}
 	e.write(c, found)
-	if len(found.Requests)+len(found.Listings)+len(found.Rows)+len(found.Suppressed) == 0 {
+	if len(found.Requests)+len(found.Rows)+len(found.Suppressed) == 0 {
 		return errors.New("nothing is stored")
 	}
 	if !e.Yes {
@@ -129,8 +133,8 @@ func (e *erase) write(c console, t act.Traces) {
 			numberCell(r.Events), numberCell(r.Rows), numberCell(r.DeadLetters), cell{r.Refused, red})
 	}
 	l.text = func(c console) {
-		for _, id := range t.Listings {
-			fmt.Fprintf(c.out, "the pages of the transaction list %s, which also hold other people's records\n", id)
+		if slices.ContainsFunc(t.Requests, func(r act.Erasure) bool { return r.Operation == messages.Transactions }) {
+			fmt.Fprintln(c.out, "the pages of transaction lists also hold other people's records")
 		}
 		if len(t.Suppressed) > 0 {
 			fmt.Fprintln(c.out, "what is stored of bounces from the address")
@@ -162,9 +166,6 @@ func (e *erase) remove(ctx context.Context, c console, b broker, person act.Pers
 		}
 		report(what, person.Erase(ctx, r, e.Why))
 	}
-	for _, id := range t.Listings {
-		report("pages of "+id, person.ErasePages(ctx, id, e.Why))
-	}
 	if n := len(t.Rows); n > 0 {
 		report(style.Plural(n, "row", "rows"), person.EraseRows(ctx, t.Rows, e.Why))
 	}
@@ -174,7 +175,7 @@ func (e *erase) remove(ctx context.Context, c console, b broker, person act.Pers
 	switch {
 	case len(failed) > 0:
 		return errors.Join(failed...)
-	case left == len(t.Requests)+len(t.Listings)+len(t.Rows)+len(t.Suppressed):
+	case left == len(t.Requests)+len(t.Rows)+len(t.Suppressed):
 		return errors.New("nothing was erased")
 	}
 	fmt.Fprintln(c.errs, "not reached: copies of readers, backups, recipient lists, the services themselves; on the servers' disks the bytes "+

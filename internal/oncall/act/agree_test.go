@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -60,22 +61,9 @@ func TestFindEraseShowAndTheIndexAgree(t *testing.T) {
 	store(t, p, "mail.send.accepted.other", `{"recipients":1,"accepted":1}`)
 	store(t, p, "mail.delivery.delivered.other", `{"entry":{"from":"shop@example.com","to":"joann@example.com"}}`)
 
-	x, err := index.Open(index.Options{Dir: t.TempDir(), Discarded: act.Discarded, Log: zerolog.Nop()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = x.Close() })
-	ctx, stop := context.WithCancel(context.Background())
-	ended := make(chan struct{})
-	go func() { x.Follow(ctx, p.Conn, p.JS); close(ended) }()
-	for began := time.Now(); !x.Lag().Current.After(began); {
-		<-time.After(5 * time.Millisecond)
-	}
+	_, current, stop := followed(t, p)
+	current()
 	stop()
-	<-ended
-	if err := bus.AnswerFind(p.Conn, x.Find); err != nil {
-		t.Fatal(err)
-	}
 	// What the index does not have, who asks reads.
 	store(t, p, "mandate.enroll.succeeded.after", `{"order_number":"DD001","enrollment":{"payer_email":"after@example.com"}}`)
 	store(t, p, "mail.delivery.bounced.other", `{"entry":{"to":"joann@example.com"},"smtp":{"code":550}}`)
@@ -110,17 +98,14 @@ func TestFindEraseShowAndTheIndexAgree(t *testing.T) {
 		"longer":             {"longer"},
 	} {
 		r := inspect.Reader{Conn: p.Conn, JS: p.JS}
-		found, err := r.Find(t.Context(), word, known, time.Time{})
-		if err != nil || found.Hidden != nil {
-			t.Fatal(word, err, found.Hidden)
-		}
-		var byFind, byErase, byIndex []string
-		for _, f := range found.Found {
-			byFind = append(byFind, f.RequestID)
-			if stories, err := r.Stories(t.Context(), f.RequestID, time.Now()); err != nil || stories[0].Unknown() {
-				t.Errorf("%s: show of %s says %+v, %v", word, f.RequestID, stories, err)
+		found(t, p, word, nil)
+		byFind, byIndex := found(t, p, word, known)
+		for _, id := range byFind {
+			if stories, err := r.Stories(t.Context(), id, time.Now()); err != nil || stories[0].Unknown() {
+				t.Errorf("%s: show of %s says %+v, %v", word, id, stories, err)
 			}
 		}
+		var byErase []string
 		traces, err := act.TracesOf(t.Context(), r, word, known, time.Now())
 		if err != nil {
 			t.Fatal(word, err)
@@ -133,23 +118,6 @@ func TestFindEraseShowAndTheIndexAgree(t *testing.T) {
 				t.Errorf("%s cannot be erased: %+v", e.RequestID, e)
 			}
 		}
-		for _, secrets := range []*bus.Secrets{known, nil} {
-			without, err := r.Find(t.Context(), word, secrets, time.Time{})
-			if err != nil {
-				t.Fatal(word, err)
-			}
-			indexed, all := bus.AskFind(t.Context(), p.Conn, secrets.Sought(t.Context(), word))
-			with, err := r.FindRest(t.Context(), word, secrets, time.Time{}, indexed)
-			if diff := cmp.Diff(without, with, cmpopts.IgnoreUnexported(inspect.Found{}), cmpopts.IgnoreFields(inspect.Found{}, "Messages", "Pages",
-				"Rows"), cmpopts.EquateEmpty()); err != nil || !all || diff != "" {
-				t.Errorf("%s: a console answers: %v, %v; -without +with it:\n%s", word, all, err, diff)
-			}
-			for _, q := range indexed.Requests {
-				if secrets != nil && !slices.Contains(byIndex, q.ID) {
-					byIndex = append(byIndex, q.ID)
-				}
-			}
-		}
 		later := func(id string) bool { return id == "waits" || id == "after" }
 		taken := slices.DeleteFunc(slices.Clone(want), later)
 		for what, c := range map[string]struct{ got, want []string }{"find": {byFind, want}, "erase": {byErase, want},
@@ -159,5 +127,101 @@ func TestFindEraseShowAndTheIndexAgree(t *testing.T) {
 				t.Errorf("%s by %s: %s", word, what, cmp.Diff(c.want, c.got))
 			}
 		}
+	}
+}
+
+// followed is the index of a console that answers, follows the streams until it is stopped, and waits until it has everything.
+func followed(t *testing.T, p act.Person) (x *index.Index, current, stop func()) {
+	t.Helper()
+	x, err := index.Open(index.Options{Dir: t.TempDir(), Discarded: act.Discarded, Log: zerolog.Nop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() { x.Follow(ctx, p.Conn, p.JS); close(ended) }()
+	stop = func() { cancel(); <-ended }
+	t.Cleanup(func() { stop(); _ = x.Close() })
+	if err := bus.AnswerFind(p.Conn, x.Find); err != nil {
+		t.Fatal(err)
+	}
+	return x, func() {
+		for began := time.Now(); !x.Lag().Current.After(began); {
+			<-time.After(5 * time.Millisecond)
+		}
+	}, stop
+}
+
+// found are the requests that are found by a word without a console, which must be the same with one, and what the index has of these.
+func found(t *testing.T, p act.Person, word string, secrets *bus.Secrets) (byFind, byIndex []string) {
+	t.Helper()
+	r := inspect.Reader{Conn: p.Conn, JS: p.JS}
+	without, err := r.Find(t.Context(), word, secrets, time.Time{})
+	if err != nil || without.Hidden != nil {
+		t.Fatal(word, err, without.Hidden)
+	}
+	indexed, all := bus.AskFind(t.Context(), p.Conn, secrets.Sought(t.Context(), word))
+	with, err := r.FindRest(t.Context(), word, secrets, time.Time{}, indexed)
+	if diff := cmp.Diff(without, with, cmpopts.IgnoreUnexported(inspect.Found{}), cmpopts.IgnoreFields(inspect.Found{}, "Rows"),
+		cmpopts.EquateEmpty()); err != nil || !all || diff != "" {
+		t.Errorf("%s: a console answers: %v, %v; -without +with it:\n%s", word, all, err, diff)
+	}
+	for _, f := range without.Found {
+		byFind = append(byFind, f.RequestID)
+	}
+	for _, q := range indexed.Requests {
+		byIndex = append(byIndex, q.ID)
+	}
+	slices.Sort(byFind)
+	slices.Sort(byIndex)
+	return byFind, slices.Compact(byIndex)
+}
+
+// Pages of a listing, a dead letter that outlived its events, and one's own rows of a message to several are forgotten by the
+// index when they are erased, as everything else is.
+func TestWhatIsErasedOfAPersonIsFoundNowhere(t *testing.T) {
+	t.Parallel()
+	p := ann(t)
+	store(t, p, "mandate.transactions.page.listing", `{"records":[{"payer_email":"ann@example.com"}]}`)
+	store(t, p, "mandate.transactions.listed.listing", `{"pages":1}`)
+	store(t, p, "dead.mandate.enroll.requested", `{"order_number":"DD1","payer_email":"ann@example.com"}`, bus.HeaderRequestID, "late")
+	store(t, p, "mail.send.accepted.news", `{"recipients":2,"accepted":2}`)
+	store(t, p, "mail.delivery.delivered.news", `{"entry":{"from":"shop@example.com","to":"ann@example.com"}}`, "ce-id", "1")
+	store(t, p, "mail.delivery.delivered.news", `{"entry":{"from":"shop@example.com","to":"ben@example.com"}}`, "ce-id", "2")
+	known := &bus.Secrets{Conn: p.Conn}
+	x, current, _ := followed(t, p)
+	current()
+	want := []string{"late", "listing", "news"}
+	if byFind, byIndex := found(t, p, "ann@example.com", known); !slices.Equal(byFind, want) || !slices.Equal(byIndex, want) {
+		t.Fatalf("found are %v, in the index %v, want %v", byFind, byIndex, want)
+	}
+	r := inspect.Reader{Conn: p.Conn, JS: p.JS}
+	traces, err := act.TracesOf(t.Context(), r, "ann@example.com", known, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range traces.Requests {
+		if e.Refused == "" {
+			if err := p.Erase(t.Context(), e, "x"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := p.EraseRows(t.Context(), traces.Rows, "x"); err != nil {
+		t.Fatal(err)
+	}
+	current()
+	if byFind, byIndex := found(t, p, "ann@example.com", known); len(byFind)+len(byIndex) > 0 {
+		t.Errorf("after the erasure, found are %v, in the index %v", byFind, byIndex)
+	}
+	if _, byIndex := found(t, p, "ben@example.com", known); !slices.Equal(byIndex, []string{"news"}) {
+		t.Errorf("of another recipient, the index has %v", byIndex)
+	}
+	if letters, err := x.Requests(t.Context(), index.Filter{Dead: true}); err != nil || len(letters.Rows) > 0 {
+		t.Errorf("the index lists dead letters that are gone: %+v, %v", letters.Rows, err)
+	}
+	stories, err := r.Stories(t.Context(), "late", time.Now())
+	if err != nil || !strings.HasPrefix(stories[0].Says, "erased, ") {
+		t.Errorf("show says %+v, %v", stories, err)
 	}
 }

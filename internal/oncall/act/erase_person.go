@@ -18,8 +18,7 @@ import (
 
 // Traces is what is stored of a person.
 type Traces struct {
-	Requests []Erasure `json:"requests"`
-	Listings []string  `json:"listings"` // ids of listings whose pages have records of the person
+	Requests []Erasure `json:"requests"` // the pages of a listing have records of other people, too
 	// Suppressed are the keys of the address, if it is or was suppressed.
 	Suppressed []mailbox.Key `json:"suppressed,omitempty"`
 	Rows       []uint64      `json:"rows"`             // sequences in MAIL_DELIVERIES of rows that are not removed with one of the requests
@@ -36,12 +35,6 @@ func TracesOf(ctx context.Context, r inspect.Reader, word string, secrets *bus.S
 		return t, err
 	}
 	for _, f := range known.Found {
-		if f.Pages > 0 && !ofAnotherPayer(f.Operation, f.As) {
-			t.Listings = append(t.Listings, f.RequestID)
-			if f.Pages == f.Messages {
-				continue
-			}
-		}
 		e, err := ErasureOf(ctx, r, f.Operation, f.RequestID, now)
 		switch {
 		case errors.Is(err, ErrNothingDone): // it waits in its queue, and has no event
@@ -82,7 +75,6 @@ func TracesOf(ctx context.Context, r inspect.Reader, word string, secrets *bus.S
 		}
 	}
 	t.Unread = known.Unread
-	slices.Sort(t.Listings)
 	slices.Sort(t.Rows)
 	slices.SortFunc(t.Requests, func(a, b Erasure) int {
 		return cmp.Or(cmp.Compare(a.Operation, b.Operation), cmp.Compare(a.RequestID, b.RequestID))
@@ -110,23 +102,6 @@ func (e Erasure) ofOthers(as string) string {
 func ofAnotherPayer(op messages.Operation, as string) bool {
 	return bus.EventsOf(op) == bus.MandateEvents && strings.Contains(as, string(names.Address)) &&
 		!strings.Contains(as, string(names.Payer)) && !strings.Contains(as, string(names.Order))
-}
-
-// ErasePages removes the pages of a listing that has ended, with all records in them: one
-// page cannot be removed alone. Errors: as for Do; ErrNothingDone while it is under way.
-func (p Person) ErasePages(ctx context.Context, listing, why string) error {
-	erase := Act{Verb: Erase, Operation: messages.Transactions, Target: listing, Why: why, Plan: "remove its pages"}
-	_, err := p.Do(ctx, erase, func(ctx context.Context) (string, error) {
-		last, there, err := bus.Last(ctx, p.Conn, bus.MandateEvents, messages.Transactions.Filter(listing))
-		if err != nil {
-			return "", err
-		}
-		if there && !messages.StateOf(last.Subject).Final(messages.Transactions) {
-			return "", fmt.Errorf("%w: listing %s is under way", ErrNothingDone, listing)
-		}
-		return "pages removed", p.purge(ctx, bus.MandateEvents, []string{messages.Transactions.Subject(messages.Page, listing)})
-	})
-	return err
 }
 
 // EraseRows removes rows of the sending log, and leaves of each what keeps it from being published

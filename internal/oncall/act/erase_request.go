@@ -18,8 +18,8 @@ import (
 )
 
 // Erase removes what is stored of a request. First an event without data is stored over its
-// last one and over each batch's: from then on the id is not run again,
-// whichever worker had it. A second time it removes what the first one left. Errors: as for Do;
+// last one, if that is still kept, and over each batch's: from then on the id is not run again,
+// whichever worker had it, and the index forgets it. A second time it removes what the first one left. Errors: as for Do;
 // ErrNothingDone when it is refused, or went on meanwhile.
 func (p Person) Erase(ctx context.Context, e Erasure, why string) error {
 	erase := Act{Verb: Erase, Operation: e.Operation, Target: e.RequestID, Why: why, Plan: e.Says()}
@@ -27,10 +27,8 @@ func (p Person) Erase(ctx context.Context, e Erasure, why string) error {
 		if e.Refused != "" {
 			return "", fmt.Errorf("%w: %s", ErrNothingDone, e.Refused)
 		}
-		if e.State != "" { // else its history is gone
-			if err := p.markErased(ctx, e.Operation, e.RequestID); err != nil {
-				return "", err
-			}
+		if err := p.markErased(ctx, e.Operation, e.RequestID); err != nil {
+			return "", err
 		}
 		for _, batch := range e.batches {
 			if err := p.markErased(ctx, messages.Batch, batch); err != nil {
@@ -71,9 +69,9 @@ func (p Person) markErased(ctx context.Context, op messages.Operation, id string
 	case ok && op != messages.Batch:
 		was, _ := history.ReadFacts(done.Body) // what cannot be read has no reason
 		body.Was = &messages.PriorOutcome{State: done.State, Reason: was.Reason}
-	case op != messages.Batch:
+	case op != messages.Batch && h.Sequence() > 0:
 		return fmt.Errorf("%w: %s %s is no longer at its end", ErrNothingDone, op, id)
-	case h.Sequence() == 0: // of no batch
+	case h.Sequence() == 0 && (err != nil || op == messages.Batch): // of no batch
 		return err
 	}
 	err = h.Store(ctx, messages.Erased, body)

@@ -219,13 +219,10 @@ func (i Item) expired() Item {
 	}
 	if i.Operation == messages.Send {
 		i.Unknown, i.batchSize = []int{1}, messages.MaxBatch
-		n := 0
 		request, _, _ := messages.Decode[messages.SendRequest](i.letter.Event.Message.Data) // what cannot be read is refused again
-		for range request.Addresses() {
-			if n++; n > messages.MaxBatch {
-				return i.as(inspect.CannotRun,
-					"its events have expired, and it may have been of several batches: publish to whom it is still meant for, under another id")
-			}
+		if request.ToObject != nil || len(slices.Collect(request.Addresses())) > messages.MaxBatch {
+			return i.as(inspect.CannotRun,
+				"its events have expired, and it may have been of several batches: publish to whom it is still meant for, under another id")
 		}
 	}
 	i.Class, i.Says = inspect.ClassOf(i.Operation, "", history.Facts{})

@@ -217,6 +217,10 @@ func TestAPlanKnowsWhatHasGoneOn(t *testing.T) {
 	if got := items[0]; got.RequestID != "expired" || got.Class != inspect.Twice {
 		t.Errorf("a dead letter without events: %+v", got)
 	}
+	d.letter(messages.Send, "expired-list", `{"to_object":{"bucket":"lists","name":"all","digest":"SHA-256=x"},"subject":"s","content":"c"}`, 7)
+	if got := d.plan("expired-list")[0]; got.Class != inspect.CannotRun {
+		t.Errorf("of a list whose length nobody knows, one batch would be run: %+v", got)
+	}
 }
 
 func TestAPlanAndAListSayWhoDiscardedADeadLetter(t *testing.T) {

@@ -106,4 +106,8 @@ func TestWhatIsErasedIsForgotten(t *testing.T) {
 	in.current(x)
 	check(x, 1)
 	stop()
+	x = in.open(t.TempDir()) // reads what is erased and its erasure together
+	in.follow(x)
+	in.current(x)
+	check(x, 1)
 }

@@ -18,7 +18,7 @@ type batch struct {
 	order    []*news // as they were met
 	names    []name
 	rows     []row
-	erased   []int64 // rows of the sending log that match no request
+	erased   []row // of the sending log: their events and requests
 	tally    map[tally]int
 	secrets  map[string]struct{}
 }
@@ -162,10 +162,14 @@ func (x *Index) delivery(b *batch, s messages.Subject, m *bus.Message) {
 	switch s.State {
 	case messages.Summary:
 		return
-	case messages.Erased: // a request's rows go with it
+	case messages.Erased:
 		var body messages.ErasedBody
-		if messages.DecodeEvent(m.Data, &body) == nil && s.ID == messages.Unmatched {
-			b.erased = append(b.erased, x.hash.of("event:", []byte(body.EventID)))
+		if messages.DecodeEvent(m.Data, &body) == nil {
+			gone := row{event: x.hash.of("event:", []byte(body.EventID))}
+			if s.ID != messages.Unmatched {
+				gone.of = b.of(key{s.ID, messages.Send}, m)
+			}
+			b.erased = append(b.erased, gone)
 		}
 		return
 	}

@@ -124,10 +124,7 @@ func (w *writer) put(b *batch, p Position) error {
 				return err
 			}
 		}
-		if err := w.forget(b); err != nil {
-			return err
-		}
-		if err := errors.Join(w.names(b.names), w.rows(b.rows), w.tallies(b.tally)); err != nil {
+		if err := errors.Join(w.names(b.names), w.rows(b.rows), w.forget(b), w.tallies(b.tally)); err != nil {
 			return err
 		}
 		for id := range b.secrets {
@@ -222,10 +219,15 @@ func (w *writer) count() error {
 }
 
 func (w *writer) forget(b *batch) error {
-	var gone []int64
+	var gone, rows []int64
 	for _, r := range b.order {
 		if r.erased {
 			gone = append(gone, r.n)
+		}
+	}
+	for _, row := range b.erased {
+		if row.of == nil || !row.of.erased { // else it goes with its request
+			rows = append(rows, row.event)
 		}
 	}
 	for _, f := range []struct {
@@ -234,7 +236,7 @@ func (w *writer) forget(b *batch) error {
 	}{
 		{gone, "DELETE FROM name WHERE n IN (SELECT value FROM json_each(?))"},
 		{gone, "DELETE FROM message WHERE n IN (SELECT value FROM json_each(?))"},
-		{b.erased, "DELETE FROM message WHERE n = 0 AND event IN (SELECT value FROM json_each(?))"},
+		{rows, "DELETE FROM message WHERE event IN (SELECT value FROM json_each(?))"},
 	} {
 		if len(f.of) == 0 {
 			continue

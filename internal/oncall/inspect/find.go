@@ -31,9 +31,7 @@ type Found struct {
 	MailTime  *messages.Time     `json:"mail_time,omitempty"`
 
 	MailState messages.State `json:"-"`
-	Messages  int            `json:"-"` // that name it
-	Pages     int            `json:"-"` // of these, pages of a listing
-	Rows      []uint64       `json:"-"` // of these, rows of the sending log to the address: their sequences
+	Rows      []uint64       `json:"-"` // sequences of rows of the sending log to the address
 
 	as   []string
 	mail messages.DeliveryBody // of its last row to the address
@@ -254,11 +252,7 @@ func (s *search) visit(ctx context.Context, m bus.Message) bool {
 
 // named notes a message that names what is looked for.
 func (f *Found) named(subject messages.Subject, m bus.Message, as []names.As) {
-	f.Messages++
-	switch {
-	case subject.State == messages.Page:
-		f.Pages++
-	case subject.Operation == messages.Delivery && slices.Contains(as, names.Recipient):
+	if subject.Operation == messages.Delivery && slices.Contains(as, names.Recipient) {
 		f.Rows = append(f.Rows, m.Sequence)
 		f.mail = messages.DeliveryBody{}
 		_ = json.Unmarshal(m.Data, &f.mail) // what cannot be read has no code
@@ -283,7 +277,7 @@ func (s *search) called(ctx context.Context, subject messages.Subject, keys *mes
 		s.keys[keys.ID] = want
 	}
 	if _, to := mailbox.Parties(keys.Keys); want != 0 && slices.Contains(to, want) {
-		s.add(messages.Send, subject.ID, string(names.Recipient)).Messages++
+		s.add(messages.Send, subject.ID, string(names.Recipient))
 	}
 }
 

@@ -254,7 +254,7 @@ func EndedAs(state messages.State, body []byte) string {
 		return because // it says that it was cancelled, and by whom
 	case state == messages.Resolved:
 		text += ": " + string(f.Outcome)
-	case state == messages.Erased:
+	case state == messages.Erased && f.Was.State != "":
 		text += ": it was " + strings.TrimSpace(string(f.Was.State)+" "+string(f.Was.Reason))
 	case state == messages.Partial:
 		text += fmt.Sprintf(": %d of %d recipients accepted", f.Accepted, f.Recipients)
