@@ -21,7 +21,7 @@ type states struct {
 	last map[uint64]last // by record
 }
 
-// last is the second half of the id of a record's last state and, if this process published that, of the one before; and when it was seen.
+// last is the second half of the id of a record's last state and, if this process looked that up, of the one before; and when it was seen.
 type last struct {
 	state, before uint64
 	seen          time.Time
@@ -35,7 +35,7 @@ func (s *states) reset() {
 }
 
 // identify returns the id of the state that a reading shows of a record, and the state before it: the same if it is the last one.
-// A reading that was asked for before the last change was seen may show an older state, and soon after that the one before: it counts
+// A reading that was asked for before the last change was seen may show an older state, and soon after a look-up the one before: it counts
 // as showing the last one.
 func (s *states) identify(r Record, asked time.Time) (id, before sweep.ID) {
 	s.mu.Lock()
@@ -60,7 +60,7 @@ func (s *states) isNext(row sweep.Row[Record]) bool {
 	return last == row.Before || last == row.ID
 }
 
-// note notes that a state was published, by this poller after the one before, or by any.
+// note notes that a state was published: by this poller, which looked it up, after the one before, or by any.
 func (s *states) note(id, before sweep.ID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

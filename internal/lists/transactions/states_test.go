@@ -91,9 +91,9 @@ func TestAListThatIsLateBringsNoStateBack(t *testing.T) {
 		s := &stream{matched: func(messages.Event) {}, published: func(messages.Event) { stored++ }}
 		l := New(Config{Times: inUTC, Store: s.poller(-1, nil), Published: func(messages.TransactionKind, messages.Confidence) {}})
 		err := errors.Join(l.Lead(t.Context()), l.Learn(t.Context(), func(sweep.Stored) {}))
-		shows := func(raw json.RawMessage, want int) {
+		shows := func(by messages.TransactionBy, raw json.RawMessage, want int) {
 			t.Helper()
-			if rows := l.rows([]json.RawMessage{raw}, time.Now(), ""); rows[0].Before != rows[0].ID || stored == 0 {
+			if rows := l.rows([]json.RawMessage{raw}, time.Now(), by); rows[0].Before != rows[0].ID || stored == 0 {
 				_, published := l.Publish(t.Context(), rows)
 				err = errors.Join(err, published)
 			}
@@ -101,14 +101,15 @@ func TestAListThatIsLateBringsNoStateBack(t *testing.T) {
 				t.Errorf("%s: %d events, want %d: %v", raw, stored, want, err)
 			}
 		}
-		shows(record(1, 0), 1)
+		shows("", record(1, 0), 1)
 		time.Sleep(time.Hour)
-		shows(record(3, 3), 2) // looked up
+		shows(messages.ByCallback, record(3, 3), 2)
 		time.Sleep(30 * time.Second)
-		shows(record(1, 0), 2) // in the list
+		shows("", record(1, 0), 2)
 		time.Sleep(31 * time.Second)
-		shows(record(3, 3), 2)
-		shows(record(1, 0), 3) // it has returned
+		shows("", record(3, 3), 2)
+		shows("", record(1, 0), 3) // it has returned
+		shows("", record(3, 3), 4) // and so has this, which nothing is ahead of
 	})
 }
 

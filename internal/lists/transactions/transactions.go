@@ -135,7 +135,11 @@ func (l *List) Publish(ctx context.Context, rows []sweep.Row[Record]) (stored in
 	}
 	stored, err = l.Store.Publish(ctx, events)
 	for i, e := range events[:stored] {
-		l.states.note(rows[places[i]].ID, rows[places[i]].Before)
+		row := rows[places[i]]
+		if row.Item.by == "" { // only what was looked up is ahead of the list
+			row.Before = sweep.ID{}
+		}
+		l.states.note(row.ID, row.Before)
 		l.Published(kinds[e.Operation], e.Body.(*messages.TransactionBody).Match.Confidence)
 	}
 	return append(places, len(rows))[stored], err
