@@ -100,7 +100,7 @@ func TestStormOfFaultsKillsAndRestarts(t *testing.T) {
 func (s *storm) draw(part uint64) *rand.Rand { return rand.New(rand.NewPCG(*stormSeed, part)) }
 
 // unleash gives the sandbox its faults, in a drawn order for each operation. The first
-// rule that applies fires, and a delay besides, so that later ones hit a little less than their share.
+// rule that applies fires, so that later ones hit a little less than their share.
 func (s *storm) unleash(share float64) {
 	const late = sandbox.Duration(3 * time.Second) // longer than UPSTREAM_TIMEOUT
 	kinds := []sandbox.Fault{{Kind: sandbox.Delay, Delay: late}, {Kind: sandbox.DelayAnswer, Delay: late},

@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	"bytes"
-	"cmp"
 	"crypto/subtle"
 	"encoding/json"
 	"io"
@@ -63,28 +62,16 @@ func (s *Sandbox) serve(w http.ResponseWriter, r *http.Request, op operation, wo
 	seen := s.journal.begin(op, r, buffer.Bytes())
 	c := &call{r: r, base: s.base(r), Settings: s.settings.Load()}
 
-	delay, fault := s.faults.pick(op, buffer.Bytes(), r.URL.RawQuery)
-	defer s.journal.end(seen, cmp.Or(fault, delay))
-	for _, f := range []*Fault{delay, fault} {
-		if f != nil {
-			s.logf("fault %d fired: %s on %s", f.ID, f.Kind, op)
+	fault := s.faults.pick(op, buffer.Bytes(), r.URL.RawQuery)
+	defer s.journal.end(seen, fault)
+	if fault != nil {
+		s.logf("fault %d fired: %s on %s", fault.ID, fault.Kind, op)
+		if s.failBefore(w, op, fault) {
+			return
 		}
-	}
-	if delay.is(Delay) {
-		s.wait(time.Duration(delay.Delay), nil)
-	}
-	answerLate := func() {
-		if delay.is(DelayAnswer) {
-			s.wait(time.Duration(delay.Delay), r.Context().Done())
+		if fault.Kind == Short {
+			c.short = fault
 		}
-	}
-	switch {
-	case fault.is(Status), fault.is(Cut):
-		answerLate()
-		fault.fail(w, op, answer{})
-		return
-	case fault.is(Short):
-		c.short = fault
 	}
 	s.wait(time.Duration(c.Latency), nil)
 
@@ -96,12 +83,10 @@ func (s *Sandbox) serve(w http.ResponseWriter, r *http.Request, op operation, wo
 		a = work(s, c)
 	}
 	s.journal.worked(seen, a)
-	answerLate()
-	if fault == nil || fault == c.short {
-		a.write(w)
+	if fault != nil && s.failAfter(w, r, op, fault, a) {
 		return
 	}
-	fault.fail(w, op, a)
+	a.write(w)
 }
 
 // admit checks what every operation requires: method, credentials, content type, a JSON object as the body.

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 )
 
 // Kinds of faults. "Done" means that the work is done and counted; only the answer differs.
@@ -31,7 +32,7 @@ const (
 
 var kinds = []string{Delay, DelayAnswer, Status, Cut, AcceptCut, AcceptStatus, Truncate, Garbage, AcceptEmpty, Short}
 
-// Fault is a rule that makes calls fail. The first delay that applies to a call fires, and the first one of another kind.
+// Fault is a rule that makes calls fail. The first one that applies to a call fires.
 type Fault struct {
 	ID        int     `json:"id"`        // assigned by the sandbox
 	Operation string  `json:"operation"` // enroll, transactions, send, logs, account, or * for any
@@ -150,27 +151,20 @@ func (l *faults) counts() map[string]int {
 	return maps.Clone(l.fired)
 }
 
-// pick returns the first delay that applies to a call, and the first rule of another kind; nil where there is none.
-func (l *faults) pick(op operation, body []byte, query string) (delay, fault *Fault) {
+// pick returns the first rule that applies to a call, or nil.
+func (l *faults) pick(op operation, body []byte, query string) *Fault {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, f := range l.rules {
-		place := &fault
-		if f.is(Delay) || f.is(DelayAnswer) {
-			place = &delay
-		}
-		if *place == nil && f.applies(op, body, query) {
+		if f.applies(op, body, query) {
 			f.Fired++
 			l.fired[f.Kind]++
 			fired := *f
-			*place = &fired
+			return &fired
 		}
 	}
-	return delay, fault
+	return nil
 }
-
-// is reports whether there is a fault, of this kind.
-func (f *Fault) is(kind string) bool { return f != nil && f.Kind == kind }
 
 // applies counts the call and reports whether the rule fires on it.
 func (f *Fault) applies(op operation, body []byte, query string) bool {
@@ -204,12 +198,30 @@ func holds(raw json.RawMessage, text string) bool {
 	return err == nil && unwanted == nil && number == want
 }
 
-// fail answers a call as the fault has it; a is the answer of a call that was done.
-func (f *Fault) fail(w http.ResponseWriter, op operation, a answer) {
+// failBefore does the fault's part before the work; true means that the call ends there, with nothing done.
+func (s *Sandbox) failBefore(w http.ResponseWriter, op operation, f *Fault) bool {
 	switch f.Kind {
-	case Cut, AcceptCut:
+	case Delay:
+		s.wait(time.Duration(f.Delay), nil)
+	case Status:
+		f.answer(op).write(w)
+		return true
+	case Cut:
 		cut(w)
-	case Status, AcceptStatus:
+		return true
+	}
+	return false
+}
+
+// failAfter does the fault's part after the work; true means that the call was answered or cut.
+func (s *Sandbox) failAfter(w http.ResponseWriter, r *http.Request, op operation, f *Fault, a answer) bool {
+	switch f.Kind {
+	case DelayAnswer:
+		s.wait(time.Duration(f.Delay), r.Context().Done())
+		return false
+	case AcceptCut:
+		cut(w)
+	case AcceptStatus:
 		f.answer(op).write(w)
 	case Truncate:
 		w.Header()["Content-Type"] = jsonType
@@ -220,7 +232,10 @@ func (f *Fault) fail(w http.ResponseWriter, op operation, a answer) {
 		answer{status: http.StatusOK, body: []byte(`{"url":"http://sandbox.test/<html>`)}.write(w)
 	case AcceptEmpty:
 		answer{status: a.status, body: withoutEssentials(a.body)}.write(w)
+	default:
+		return false
 	}
+	return true
 }
 
 // answer has the status, headers and body that the rule names.

@@ -26,7 +26,7 @@ Control, JSON over HTTP
   POST   /_sandbox/cycle         deductions of the next cycle; {"bounced":["DD1"]}: those fail
   GET    /_sandbox/help          this text
 
-Faults: {"operation":…,"kind":…}; the first that applies fires, and a delay besides
+Faults: {"operation":…,"kind":…}; the first that applies fires
   operation      enroll, transactions, send, logs, account, or * for any
   times          how often it fires; 0 is until cleared
   share, seed    chance that it fires on a call, 0 to 1, and its seed

@@ -127,16 +127,6 @@ func TestLatencyAndDelaysPassInABubble(t *testing.T) {
 		begin = time.Now()
 		outcomes(s, 1)
 		equal(t, "latency alone", time.Since(begin), 20*time.Millisecond)
-		for _, kind := range []string{Delay, DelayAnswer} {
-			s.ClearFaults()
-			addFault(t, s, Fault{Operation: "enroll", Kind: kind, Delay: Duration(time.Hour)})
-			addFault(t, s, Fault{Operation: "enroll", Kind: Status, Times: 1})
-			for _, want := range []string{"5", "2"} {
-				begin = time.Now()
-				equal(t, kind+" and a fault", outcomes(s, 1), want)
-				equal(t, kind+" for as long", time.Since(begin).Truncate(time.Minute), time.Hour)
-			}
-		}
 	})
 }
 

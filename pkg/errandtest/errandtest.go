@@ -333,7 +333,7 @@ func (w *World) Advance(d time.Duration) {
 }
 
 // Faults are what goes wrong at a service: with the next call that changes something, or with more of them, see Always. Each waits for
-// a call of its own, in the order they were set; Slow goes with another.
+// a call of its own, in the order they were set.
 type Faults struct {
 	w         *World
 	operation string

@@ -127,8 +127,6 @@ func TestFaultsMeetTheRequestsTheyAreFor(t *testing.T) {
 	w := New(t)
 	w.Mandate.For("100.50").Answer(422)
 	w.Mandate.For("Ann & Bob").Answer(422)
-	w.Mandate.Always().Slow(100 * time.Millisecond)
-	began := time.Now()
 	for order, c := range map[string]struct {
 		name   string
 		amount json.Number
@@ -137,9 +135,6 @@ func TestFaultsMeetTheRequestsTheyAreFor(t *testing.T) {
 		"DD003": {"Ann & Bob", "100.49", messages.Failed}} {
 		w.WantOutcome(w.published(messages.EnrollRequest{Enrollment: messages.Enrollment{OrderNumber: order, Amount: c.amount,
 			PayerName: c.name}}), c.want)
-	}
-	if took := time.Since(began); took < 300*time.Millisecond {
-		t.Errorf("all were answered after %v", took)
 	}
 }
 
