@@ -27,7 +27,7 @@ const Schema = `CREATE TABLE IF NOT EXISTS outbox (
 );
 CREATE INDEX IF NOT EXISTS outbox_waiting ON outbox (id) WHERE published_at IS NULL`
 
-// DB is a *pgx.Conn, or a pool of them.
+// DB is a pool, or a *pgx.Conn that nothing else uses: pgx may close it when ctx ends.
 type DB interface {
 	Begin(ctx context.Context) (pgx.Tx, error)
 }

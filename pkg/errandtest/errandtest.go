@@ -212,7 +212,8 @@ func (w *World) patience(inBubble time.Duration) (context.Context, context.Cance
 // WantOutcome waits until a request ends in this state, such as messages.Accepted, and returns its outcome: for 20 seconds, or 25
 // hours of a bubble. Another outcome ends the test, with the request's story, but for Uncertain where Resolved is wanted. That comes
 // to mail from the log, to an enrollment seconds after its payer decided, or minutes of a bubble (see Approve), and in a bubble to
-// one that was never made after a day. States on the way, such as messages.Deferred, are for WantEvent.
+// one that was never made after a day, if the list shows another enrollment: an empty one proves nothing. States on the way, such as
+// messages.Deferred, are for WantEvent.
 func (w *World) WantOutcome(r errand.Receipt, state messages.State) errand.Outcome {
 	w.t.Helper()
 	if !state.Final(r.Operation) {
@@ -233,8 +234,8 @@ func (w *World) WantOutcome(r errand.Receipt, state messages.State) errand.Outco
 	return nil
 }
 
-// WantEvent waits for an event of that subject, such as mail.delivery.bounced.send-invoice-17, and returns the body of the last.
-// It waits for 20 seconds, or an hour of a bubble: Advance first to what comes later.
+// WantEvent waits for an event of that subject, such as mail.delivery.bounced.send-invoice-17, and returns the body of the last, for
+// messages.DecodeEvent. It waits for 20 seconds, or an hour of a bubble: Advance first to what comes later.
 func (w *World) WantEvent(subject string) []byte {
 	w.t.Helper()
 	ctx, cancel, patience := w.patience(time.Hour)
