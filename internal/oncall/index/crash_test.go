@@ -166,7 +166,7 @@ func TestAProcessThatIsKilledLosesAndRepeatsNothing(t *testing.T) {
 		"SELECT operation, state, reason, outcome, class, dead, requests FROM kind WHERE requests > 0 ORDER BY 1, 2, 3, 4, 5, 6",
 		"SELECT state, reason, slot, events FROM tally JOIN kind USING (kind) ORDER BY 1, 2, 3",
 		"SELECT hash, what, id FROM name JOIN request USING (n) ORDER BY 1, 2, 3",
-		"SELECT mail.seq, hash, id, state, smtp, mail.at FROM mail JOIN request USING (n) ORDER BY 1",
+		"SELECT stream, message.seq, hash, event, COALESCE(id, '') FROM message LEFT JOIN request USING (n) ORDER BY 1, 2, 3",
 		"SELECT stream, seq, at FROM position ORDER BY 1",
 	} {
 		if diff := cmp.Diff(rowsAsText(t, whole, table), rowsAsText(t, x, table)); diff != "" {
