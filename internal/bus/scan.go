@@ -171,6 +171,15 @@ func Count(ctx context.Context, nc *nats.Conn, stream, filter string, since time
 	return page[0].Pending + 1, page[0], nil
 }
 
+// At returns the message of a stream with a sequence, if it is there and under a filter. Errors: ErrNoStream.
+func At(ctx context.Context, nc *nats.Conn, stream, filter string, sequence uint64) (m Message, there bool, err error) {
+	page, err := (&Scan{Stream: stream, Filter: filter, From: sequence, Page: 1}).Next(ctx, nc)
+	if err != nil || len(page) == 0 || page[0].Sequence != sequence {
+		return Message{}, false, err
+	}
+	return page[0], true, nil
+}
+
 // EachOf calls visit with all that a stream has under a filter of few subjects, a request's for example, in its order, until it
 // returns false. It learns the subjects first: behind the last message under a wildcard the server would read to the end.
 func EachOf(ctx context.Context, nc *nats.Conn, stream, filter string, visit func(Message) bool) error {

@@ -114,9 +114,9 @@ func (p Person) EraseRows(ctx context.Context, sequences []uint64, why string) e
 	_, err := p.Do(ctx, Act{Verb: Erase, Operation: messages.Delivery, Target: "rows", Why: why, Plan: plan},
 		func(ctx context.Context) (string, error) {
 			for _, sequence := range sequences {
-				found, err := (&bus.Scan{Stream: bus.MailDeliveries, Filter: messages.Delivery.Filter("*"), From: sequence, Page: 1}).Next(ctx, p.Conn)
-				if err == nil && len(found) > 0 && found[0].Sequence == sequence {
-					if err = p.keepRowAway(ctx, found[0]); err == nil {
+				row, there, err := bus.At(ctx, p.Conn, bus.MailDeliveries, messages.Delivery.Filter("*"), sequence)
+				if there {
+					if err = p.keepRowAway(ctx, row); err == nil {
 						err = p.remove(ctx, bus.MailDeliveries, sequence)
 					}
 				}

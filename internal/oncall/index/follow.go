@@ -202,8 +202,8 @@ func (f *follower) same(ctx context.Context, p Position) error {
 	if p.Indexed == 0 {
 		return nil
 	}
-	page, err := (&bus.Scan{Stream: p.Stream, Filter: ">", From: p.Indexed, Page: 1}).Next(ctx, f.nc)
-	if err == nil && len(page) > 0 && page[0].Sequence == p.Indexed && !page[0].Time.Equal(p.At) {
+	m, there, err := bus.At(ctx, f.nc, p.Stream, ">", p.Indexed)
+	if there && !m.Time.Equal(p.At) {
 		err = fmt.Errorf("message %d of stream %s is another one than it was: %w", p.Indexed, p.Stream, errOther)
 	}
 	return err

@@ -93,12 +93,12 @@ func Name(sequence uint64) string { return BySequence + strconv.FormatUint(seque
 func (r Reader) DeadLettersOf(ctx context.Context, name string) (letters []DeadLetter, err error) {
 	if number, is := strings.CutPrefix(name, BySequence); is {
 		sequence, _ := strconv.ParseUint(number, 10, 64) // none has 0
-		next, err := (&bus.Scan{Stream: bus.DeadLetters, Filter: "dead.>", From: sequence, Page: 1}).Next(ctx, r.Conn)
+		m, there, err := bus.At(ctx, r.Conn, bus.DeadLetters, "dead.>", sequence)
 		switch {
 		case err != nil:
 			return nil, err
-		case len(next) > 0 && next[0].Sequence == sequence:
-			return []DeadLetter{deadLetterOf(next[0])}, nil
+		case there:
+			return []DeadLetter{deadLetterOf(m)}, nil
 		}
 	} else if letters, err = r.lettersOfRequest(ctx, name); err != nil || len(letters) > 0 {
 		return letters, err

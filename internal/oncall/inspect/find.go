@@ -163,9 +163,9 @@ func (e Event) Candidates() string {
 
 // look reads one message.
 func (s *search) look(ctx context.Context, at bus.Place) error {
-	found, err := (&bus.Scan{Stream: at.Stream, Filter: ">", From: at.Sequence, Page: 1}).Next(ctx, s.Conn)
-	if err == nil && len(found) > 0 && found[0].Sequence == at.Sequence {
-		s.visit(ctx, found[0])
+	m, there, err := bus.At(ctx, s.Conn, at.Stream, ">", at.Sequence)
+	if there {
+		s.visit(ctx, m)
 	}
 	return err
 }
