@@ -77,7 +77,7 @@ func (r *run[T]) readKept(ctx context.Context) error {
 		kept = earlier(kept, r.since.Add(now.Sub(r.keptAt)))
 	}
 	r.since, r.keptAt = later(r.since, kept), now
-	r.known.drop(r.since.Add(-r.RoundEvery), now) // all is read again meanwhile // each row is read again meanwhile
+	r.known.drop(r.since.Add(-r.RoundEvery), now) // all is read again meanwhile
 	return nil
 }
 

@@ -83,7 +83,7 @@ func viewOf(s inspect.Story, user access.User, reveal bool) storyView {
 	for _, d := range s.Dead {
 		bodies = append(bodies, d.Event.Message.Data)
 	}
-	m := masked{reveal, personalIn(s.Operation, bodies...), regexp.MustCompile(`(^|[^\w-])` + s.RequestID + `($|[^\w-])`), s.RequestID}
+	m := masked{reveal, personalIn(s.Operation, bodies...), regexp.MustCompile(`(^|[^\w-])` + regexp.QuoteMeta(s.RequestID) + `($|[^\w-])`), s.RequestID}
 	views := func(events []inspect.Event, view func(inspect.Event, masked) eventView) (all []eventView) {
 		for _, e := range events {
 			all = append(all, view(e, m))
