@@ -29,8 +29,8 @@ type Store interface {
 	// Requests calls take with the events about requests, each kind in order: those stored since a time that it has not taken
 	// before, or all again after sweep.ErrReset. It has everything that was stored before it is called. It returns take's error.
 	Requests(ctx context.Context, since time.Time, take func(history.Entry) error) error
-	// Publish stores events: see sweep.Sink.
-	Publish(ctx context.Context, events []messages.Event) (stored int, err error)
+	// Publish begins to store events: see sweep.Sink.
+	Publish(ctx context.Context, events []messages.Event) (wait func() (stored int, err error))
 }
 
 // Stored is what the headers of a stored event say.

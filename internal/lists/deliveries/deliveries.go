@@ -132,10 +132,10 @@ func (l *Log) Learn(ctx context.Context, take func(sweep.Stored)) error {
 	})
 }
 
-// Publish stores an event for each row, under the request that it is of.
-func (l *Log) Publish(ctx context.Context, rows []sweep.Row[mail.Entry]) (stored int, err error) {
+// Publish begins to store an event for each row, under the request that it is of.
+func (l *Log) Publish(ctx context.Context, rows []sweep.Row[mail.Entry]) (wait func() (stored int, err error)) {
 	if err := l.update(ctx); err != nil {
-		return 0, err
+		return func() (int, error) { return 0, err }
 	}
 	now, offset := time.Now(), l.clock.offset()
 	events := make([]messages.Event, len(rows))
@@ -153,23 +153,25 @@ func (l *Log) Publish(ctx context.Context, rows []sweep.Row[mail.Entry]) (stored
 	}
 	if len(bounces) > 0 {
 		if err := l.Suppress(ctx, bounces); err != nil {
-			return 0, fmt.Errorf("%w: %w", sweep.ErrBehind, err)
+			return func() (int, error) { return 0, fmt.Errorf("%w: %w", sweep.ErrBehind, err) }
 		}
 	}
-	stored, err = l.store(ctx, events)
-	for _, e := range events[:stored] {
-		l.Published(e.State, e.Body.(*messages.DeliveryBody).Match.Confidence)
-	}
-	return stored, err
+	return l.store(ctx, events)
 }
 
-// store stores events, and notes those that were stored.
-func (l *Log) store(ctx context.Context, events []messages.Event) (stored int, err error) {
-	stored, err = l.Store.Publish(ctx, events)
-	for _, e := range events[:stored] {
-		l.note(lists.StoredAt(e, time.Now()))
+// store begins to store events. The wait notes those that were stored.
+func (l *Log) store(ctx context.Context, events []messages.Event) (wait func() (stored int, err error)) {
+	under := l.Store.Publish(ctx, events)
+	return func() (int, error) {
+		stored, err := under()
+		for _, e := range events[:stored] {
+			l.note(lists.StoredAt(e, time.Now()))
+			if b, isRow := e.Body.(*messages.DeliveryBody); isRow {
+				l.Published(e.State, b.Match.Confidence)
+			}
+		}
+		return stored, err
 	}
-	return stored, err
 }
 
 // eventFor is the event about a row, under the request that it is of.

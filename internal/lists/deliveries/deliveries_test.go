@@ -48,7 +48,7 @@ func TestAllSummariesAreDueAfterOneSweep(t *testing.T) {
 			return nil
 		}
 		left += n // the rows themselves
-		if stored, err := s.log.Publish(s.Context(), rowsOf(entriesOf(s.rows), time.Now())); stored != n || err != nil {
+		if stored, err := s.log.Publish(s.Context(), rowsOf(entriesOf(s.rows), time.Now()))(); stored != n || err != nil {
 			t.Fatalf("%d rows, %v", stored, err)
 		}
 		if err := s.log.Swept(s.Context(), time.Now()); !errors.Is(err, sweep.ErrBehind) || summaries() != 1500 {
@@ -83,7 +83,7 @@ func TestRowsAreCountedWhenTheyAreStored(t *testing.T) {
 			}
 			return nil
 		}
-		if stored, err := s.log.Publish(s.Context(), rowsOf(entriesOf(s.rows), time.Now())); stored != 3 || err == nil {
+		if stored, err := s.log.Publish(s.Context(), rowsOf(entriesOf(s.rows), time.Now()))(); stored != 3 || err == nil {
 			t.Errorf("%d stored, %v", stored, err)
 		}
 		if got := knownTo(s.log).Counts["r"][delivered]; got != 3 || published != 3 {

@@ -44,7 +44,7 @@ func (l *Log) report(ctx context.Context, events iter.Seq[messages.Event]) error
 			return nil
 		}
 		failpoint.Here(failpoint.BeforePublish, "report")
-		_, err := l.store(context.WithoutCancel(ctx), page)
+		_, err := l.store(context.WithoutCancel(ctx), page)()
 		failpoint.Here(failpoint.AfterPublish, "report")
 		page = page[:0]
 		return cmp.Or(err, context.Cause(ctx))

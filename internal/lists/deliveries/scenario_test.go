@@ -95,20 +95,22 @@ func (d *store) Learn(_ context.Context, take func(lists.Stored) error) error {
 
 func (d *store) Kept(context.Context) (time.Time, error) { return d.kept, nil }
 
-func (d *store) Publish(_ context.Context, events []messages.Event) (int, error) {
+func (d *store) Publish(_ context.Context, events []messages.Event) func() (int, error) {
 	d.sizes = append(d.sizes, len(events))
-	for i, e := range events {
-		if _, err := e.Encode(); err != nil {
-			return i, err
-		}
-		if d.refuse != nil {
-			if err := d.refuse(e); err != nil {
+	return func() (int, error) {
+		for i, e := range events {
+			if _, err := e.Encode(); err != nil {
 				return i, err
 			}
+			if d.refuse != nil {
+				if err := d.refuse(e); err != nil {
+					return i, err
+				}
+			}
+			d.events = append(d.events, stored{e, time.Now()})
 		}
-		d.events = append(d.events, stored{e, time.Now()})
+		return len(events), nil
 	}
-	return len(events), nil
 }
 
 func (d *store) Mark(_ context.Context, m sweep.Mark) error {
@@ -202,7 +204,7 @@ func (s *scenario) sweep() {
 		s.learn()
 	}
 	rows := slices.DeleteFunc(rowsOf(entriesOf(s.rows), time.Now()), func(r sweep.Row[mail.Entry]) bool { return s.known[r.ID] })
-	if _, err := s.log.Publish(s.Context(), rows); err != nil {
+	if _, err := s.log.Publish(s.Context(), rows)(); err != nil {
 		s.Fatal(err)
 	}
 	for _, r := range rows {

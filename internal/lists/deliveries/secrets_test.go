@@ -56,7 +56,7 @@ func TestAPollerWithoutTheSecretPublishesNothing(t *testing.T) {
 					for _, r := range s.rows {
 						rows = append(rows, rowsOf([]mail.Entry{r.entry()}, time.Now())...)
 					}
-					_, err := s.log.Publish(t.Context(), rows)
+					_, err := s.log.Publish(t.Context(), rows)()
 					if err == nil || !strings.Contains(err.Error(), "request r has keys of the secret "+oldSecret.ID()) {
 						t.Errorf("publishing rows ends with %v", err)
 					}

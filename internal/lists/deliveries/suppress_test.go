@@ -34,7 +34,7 @@ func TestABounceIsStoredBeforeItsEvent(t *testing.T) {
 		s.restart()
 		s.learn()
 		entries := rowsOf(entriesOf(s.rows), time.Now())
-		if n, err := s.log.Publish(s.Context(), entries); n != 0 || !errors.Is(err, broken) || len(s.events) > 0 {
+		if n, err := s.log.Publish(s.Context(), entries)(); n != 0 || !errors.Is(err, broken) || len(s.events) > 0 {
 			t.Errorf("%d events, %v, though the bounce is not stored", n, err)
 		}
 		broken = nil

@@ -190,16 +190,26 @@ func TestInAClusterPagesGoInBatches(t *testing.T) {
 	conns := replicated(t, bus.MailDeliveries)
 	d := newSink(t, conns[0])
 	seen := learn(t, d)
-	for i, page := range missing(seen, 600, 200)[:1] {
-		if _, err := publish(d, page); !errors.Is(err, sweep.ErrBehind) {
-			t.Fatalf("page %d: %v; are batches still needed?", i, err)
+	pages, waits := underWay(d, seen, 600, 200)
+	behind := false
+	for i, wait := range waits {
+		n, err := wait()
+		behind = behind || errors.Is(err, sweep.ErrBehind)
+		if n > len(pages[i]) || err != nil && !errors.Is(err, sweep.ErrBehind) {
+			t.Fatalf("page %d: %d, %v", i, n, err)
 		}
+	}
+	if !behind {
+		t.Fatal("three pages at once were stored in a cluster: are batches still needed?")
 	}
 	if err := count(seen, d); err != nil {
 		t.Fatal(err)
 	}
-	for _, page := range missing(seen, 1200, 400) {
-		store(t, d, page)
+	pages, waits = underWay(d, seen, 1200, 400)
+	for i, wait := range waits {
+		if n, err := wait(); n != len(pages[i]) || err != nil {
+			t.Fatalf("page %d: %d, %v; want all in a batch", i, n, err)
+		}
 	}
 	once(t, storedIDs(t, conns[0]), 1200)
 }

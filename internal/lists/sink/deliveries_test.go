@@ -106,7 +106,7 @@ func follow(ids map[sweep.ID]int, d *sink.Store) error {
 
 // publish stores events and waits for that.
 func publish(d *sink.Store, events []messages.Event) (int, error) {
-	return d.Publish(context.Background(), events)
+	return d.Publish(context.Background(), events)()
 }
 
 func store(t testing.TB, d *sink.Store, events []messages.Event) {
@@ -231,8 +231,8 @@ func TestEventsCarryTheirHeaders(t *testing.T) {
 	}
 }
 
-// race lets sweepers publish the same rows, each in another order, and returns
-// how often each id was stored.
+// race lets sweepers publish the same rows, each in another order and three pages
+// at a time, and returns how often each id was stored.
 func race(t *testing.T, conns []*nats.Conn, sweepers, rows, page int) map[string]int {
 	t.Helper()
 	var wg sync.WaitGroup
@@ -248,8 +248,8 @@ func race(t *testing.T, conns []*nats.Conn, sweepers, rows, page int) map[string
 	return storedIDs(t, conns[0])
 }
 
-// storeMissing stores the rows that are not in seen, as a sweeper does: after an error it learns and begins again with
-// what is missing. It returns how many events it is certain to have stored.
+// storeMissing stores the rows that are not in seen, as a sweeper does: three pages are under way, and after an error
+// it learns and begins again with what is missing. It returns how many events it is certain to have stored.
 func storeMissing(d *sink.Store, seen map[sweep.ID]int, rows []int, page int) (stored int, err error) {
 	for {
 		n, err := storeOnce(d, seen, rows, page)
@@ -269,7 +269,24 @@ func storeMissing(d *sink.Store, seen map[sweep.ID]int, rows []int, page int) (s
 }
 
 // storeOnce stores the rows that are not in seen, up to the first error.
-func storeOnce(d *sink.Store, seen map[sweep.ID]int, rows []int, page int) (stored int, err error) {
+func storeOnce(d *sink.Store, seen map[sweep.ID]int, rows []int, page int) (stored int, first error) {
+	type underWay struct {
+		events []messages.Event
+		wait   func() (int, error)
+	}
+	var pages []underWay
+	end := func() {
+		n, err := pages[0].wait()
+		for _, e := range pages[0].events[:n] {
+			id, _ := sweep.ParseID(e.Body.(*messages.DeliveryBody).EventID)
+			seen[id]++
+		}
+		stored += n
+		if first == nil {
+			first = err
+		}
+		pages = pages[1:]
+	}
 	for chunk := range slices.Chunk(rows, page) {
 		var events []messages.Event
 		for _, row := range chunk {
@@ -277,17 +294,22 @@ func storeOnce(d *sink.Store, seen map[sweep.ID]int, rows []int, page int) (stor
 				events = append(events, delivered(row))
 			}
 		}
-		n, err := publish(d, events)
-		for _, e := range events[:n] {
-			id, _ := sweep.ParseID(e.Body.(*messages.DeliveryBody).EventID)
-			seen[id]++
+		pages = append(pages, underWay{events, d.Publish(context.Background(), events)})
+		if len(pages) == inFlight {
+			end()
 		}
-		if stored += n; err != nil {
-			return stored, err
+		if first != nil {
+			break
 		}
 	}
-	return stored, nil
+	for len(pages) > 0 {
+		end()
+	}
+	return stored, first
 }
+
+// inFlight is how many pages are under way, one more than a sweeper has.
+const inFlight = 3
 
 // storedIDs counts the ids of the events in the stream.
 func storedIDs(t *testing.T, nc *nats.Conn) map[string]int {

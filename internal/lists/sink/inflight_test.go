@@ -1,8 +1,8 @@
 package sink_test
 
 import (
+	"context"
 	"errors"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -18,20 +18,26 @@ import (
 	"errand/pkg/messages"
 )
 
-// missing are the pages, three at most, of what seen has not.
-func missing(seen map[sweep.ID]int, all, page int) [][]messages.Event {
+// underWay begins to store three pages of what seen has not.
+func underWay(d *sink.Store, seen map[sweep.ID]int, all, page int) (pages [][]messages.Event, waits []func() (int, error)) {
 	var events []messages.Event
 	for row := range all {
-		if seen[idOf(row)] == 0 && len(events) < 3*page {
+		if seen[idOf(row)] == 0 && len(events) < inFlight*page {
 			events = append(events, delivered(row))
 		}
 	}
-	return slices.Collect(slices.Chunk(events, page))
+	for len(events) > 0 {
+		n := min(page, len(events))
+		pages = append(pages, events[:n])
+		waits = append(waits, d.Publish(context.Background(), events[:n]))
+		events = events[n:]
+	}
+	return pages, waits
 }
 
-// Two sinks take the leadership from each other while either stores pages. Each publishes what it has
+// Two sinks take the leadership from each other while three pages of either are under way. Each publishes what it has
 // not learned, until all is stored, and nothing that one of them says is stored was not, or was stored by both.
-func TestPagesAreStoredOnceWhoeverHasTheLeadership(t *testing.T) {
+func TestPagesUnderWayAreStoredOnceWhoeverHasTheLeadership(t *testing.T) {
 	n, nc := devtest.Provisioned(t)
 	withoutDuplicateWindow(t, nc)
 	other, err := n.Connect()
@@ -51,25 +57,25 @@ func TestPagesAreStoredOnceWhoeverHasTheLeadership(t *testing.T) {
 	learn(0)
 	for round := 0; len(seen[round%2]) < all && !t.Failed(); round++ {
 		active, next := round%2, (round+1)%2
-		pages := missing(seen[active], all, page)
+		pages, waits := underWay(sinks[active], seen[active], all, page)
 		taken := make(chan struct{})
 		go func() {
 			learn(next)
 			close(taken)
 		}()
+		if round%4 == 0 { // lost before the last page at the latest, which must not be stored again
+			<-taken
+			pages, waits = append(pages, pages[0]), append(waits, sinks[active].Publish(context.Background(), pages[0]))
+		}
 		behind := false
-		for i := 0; i < len(pages); i++ {
-			n, err := publish(sinks[active], pages[i])
+		for i, wait := range waits {
+			n, err := wait()
 			if err == nil != (n == len(pages[i])) || err != nil && !errors.Is(err, sweep.ErrBehind) {
 				t.Fatalf("round %d, page %d: %d of %d stored, %v", round, i, n, len(pages[i]), err)
 			}
 			behind = behind || err != nil
 			for _, e := range pages[i][:n] {
 				certain[e.Body.(*messages.DeliveryBody).EventID]++
-			}
-			if round%4 == 0 && i == 2 { // lost now at the latest: the first page must not be stored again
-				<-taken
-				pages = append(pages, pages[0])
 			}
 		}
 		if behind {
@@ -86,7 +92,7 @@ func TestPagesAreStoredOnceWhoeverHasTheLeadership(t *testing.T) {
 		}
 	}
 	if lost == 0 {
-		t.Error("the leadership was never lost while pages were stored")
+		t.Error("the leadership was never lost with pages under way")
 	}
 }
 
@@ -118,16 +124,16 @@ func refuseAll(t *testing.T, nc *nats.Conn) {
 	}
 }
 
-// Of three pages the server refuses what comes after the middle of the second: each Publish
+// Of three pages the server refuses what comes after the middle of the second: each wait
 // returns what is stored of its page, and after that the sink must learn.
 func TestARefusalInTheMiddleOfAPageLeavesTheCountRight(t *testing.T) {
 	_, nc := devtest.Provisioned(t)
 	d := newSink(t, nc)
 	learn(t, d)
 	limitMessages(t, nc, 10+4)
-	pages := missing(nil, 30, 10)
+	pages, waits := underWay(d, nil, 30, 10)
 	for i, want := range []int{10, 4, 0} {
-		if n, err := publish(d, pages[i]); n != want || errors.Is(err, sweep.ErrBehind) != (want < 10) {
+		if n, err := waits[i](); n != want || errors.Is(err, sweep.ErrBehind) != (want < 10) {
 			t.Errorf("page %d: %d of %d, %v; want %d", i, n, len(pages[i]), err, want)
 		}
 	}
@@ -140,14 +146,17 @@ func TestARefusalInTheMiddleOfAPageLeavesTheCountRight(t *testing.T) {
 	if len(seen) != 14 {
 		t.Errorf("learned %d, want the 14 that are stored", len(seen))
 	}
-	for _, page := range missing(seen, 30, 10) {
-		store(t, d, page)
+	_, waits = underWay(d, seen, 30, 10)
+	for _, wait := range waits {
+		if _, err := wait(); err != nil {
+			t.Fatal(err)
+		}
 	}
 	once(t, storedIDs(t, nc), 30)
 }
 
 // A row that the server never takes is an error that learning does not help against: what
-// is before it is stored.
+// is before it and the other pages are stored.
 func TestARowThatIsNeverTakenDoesNotHideWhatIsStored(t *testing.T) {
 	_, nc := devtest.Provisioned(t)
 	js, _ := jetstream.New(nc)
@@ -164,11 +173,13 @@ func TestARowThatIsNeverTakenDoesNotHideWhatIsStored(t *testing.T) {
 	learn(t, d)
 	large := rows(10, 20)
 	large[3].Body.(*messages.DeliveryBody).Entry = []byte(`{"to":"` + strings.Repeat("x", 8<<10) + `"}`)
-	store(t, d, rows(0, 10))
-	if n, err := publish(d, large); n != 3 || err == nil || errors.Is(err, sweep.ErrBehind) {
-		t.Errorf("%d, %v; want 3", n, err)
+	waits := []func() (int, error){d.Publish(t.Context(), rows(0, 10)), d.Publish(t.Context(), large), d.Publish(t.Context(), rows(20, 30))}
+	for i, want := range []int{10, 3, 10} {
+		if n, err := waits[i](); n != want || err == nil != (want == 10) || errors.Is(err, sweep.ErrBehind) {
+			t.Errorf("page %d: %d, %v; want %d", i, n, err, want)
+		}
 	}
-	if seen := learn(t, d); len(seen) != 10+3+6 {
+	if seen := learn(t, d); len(seen) != 10+3+6+10 {
 		t.Errorf("learned %d, want all but one", len(seen))
 	}
 }
@@ -188,7 +199,8 @@ func TestAnEventThatIsNoneOfTheLogIsAnError(t *testing.T) {
 	}
 }
 
-// Two sinks publish the same rows, the server is restarted under them, and a third one comes when all is published.
+// Two sinks publish the same rows, three pages at a time, the server is restarted under
+// them, and a third one comes when all is published.
 func TestRowsArePublishedOnceThroughARestart(t *testing.T) {
 	n, nc := devtest.Provisioned(t)
 	withoutDuplicateWindow(t, nc)

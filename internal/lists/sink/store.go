@@ -138,7 +138,7 @@ func (s *Store) reset() error {
 
 // Mark stores how far the list was published, as a watermark. Errors: as for Publish.
 func (s *Store) Mark(ctx context.Context, m sweep.Mark) error {
-	_, err := s.Publish(ctx, []messages.Event{{Operation: s.operation, State: messages.Marked, Body: watermarkOf(m)}})
+	_, err := s.Publish(ctx, []messages.Event{{Operation: s.operation, State: messages.Marked, Body: watermarkOf(m)}})()
 	return err
 }
 

@@ -122,25 +122,29 @@ func (s *Store) Resign() {
 	s.answers = nil
 }
 
-// Publish stores events under the leadership that Learn took. In a cluster, which has one fenced write in flight at a time, they go
-// in atomic batches. Errors: see sweep.Sink.
-func (s *Store) Publish(ctx context.Context, events []messages.Event) (stored int, err error) {
-	switch {
-	case s.token == 0:
-		return 0, sweep.ErrBehind
-	case len(events) == 0:
-		return 0, nil
-	case s.atomic:
-		stored, err = s.batches(ctx, events)
-	default:
-		stored, err = s.send(ctx, events, false)
-		s.atomic = bus.IsInFlight(err) // writes behind a refused one may be stored: that is learned
+// Publish begins to store events under the leadership that Learn took. In a cluster, which has one fenced write in flight at a time,
+// they go in atomic batches when they are waited for. Errors: see sweep.Sink.
+func (s *Store) Publish(ctx context.Context, events []messages.Event) (wait func() (stored int, err error)) {
+	token, sent := s.token, (*bus.Writes)(nil)
+	if token != 0 && !s.atomic && len(events) > 0 {
+		sent = s.send(events, false)
 	}
-	return stored, s.settle(err)
+	return func() (stored int, err error) {
+		switch {
+		case sent != nil:
+			stored, err = sent.Wait(ctx)
+			s.atomic = s.atomic || bus.IsInFlight(err) // writes behind a refused one may be stored: that is learned
+		case token == 0 || token != s.token: // what was begun before has failed
+			return 0, sweep.ErrBehind
+		default:
+			stored, err = s.batches(ctx, events)
+		}
+		return stored, s.settle(err)
+	}
 }
 
-// send stores events, each fenced on the leadership, or all of a batch.
-func (s *Store) send(ctx context.Context, events []messages.Event, atomic bool) (stored int, err error) {
+// send sends events, each fenced on the leadership, or all of a batch.
+func (s *Store) send(events []messages.Event, atomic bool) *bus.Writes {
 	writes, fence := s.events.Publisher.Begin(s.stream, len(events), atomic, s.highest), nats.Header{}
 	bus.Fence(fence, s.turns, s.token)
 	for i, e := range events {
@@ -157,14 +161,14 @@ func (s *Store) send(ctx context.Context, events []messages.Event, atomic bool) 
 		}
 		failpoint.Here(failpoint.Publishing)
 	}
-	return writes.Wait(ctx)
+	return writes
 }
 
 // batches stores events in one atomic batch after the other.
 func (s *Store) batches(ctx context.Context, events []messages.Event) (stored int, err error) {
 	for some := range slices.Chunk(events, bus.MaxAtomic) {
 		for try := 1; ; try++ {
-			_, err = s.send(ctx, some, true)
+			_, err = s.send(some, true).Wait(ctx)
 			// The batch before is acknowledged, but the server may still count it as in flight.
 			if !bus.IsInFlight(err) || try == leadTries || !retry.Pause(ctx, time.Duration(try)*retry.BatchStep) {
 				break

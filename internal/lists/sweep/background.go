@@ -199,7 +199,7 @@ func (r *run[T]) look(ctx context.Context, row openRow) error {
 	}
 	place := placed(s.at*max(r.size, 1), page.Total)
 	s.next(timesOf(page.Rows), row.at)
-	if err := r.publish(ctx, page.Rows, place); err != nil {
+	if err := r.publish(ctx, page.Rows, place, 0); err != nil {
 		return err
 	}
 	return r.pause(ctx, 0, true)

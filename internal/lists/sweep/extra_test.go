@@ -61,9 +61,9 @@ type failing struct {
 	fails func() bool
 }
 
-func (f *failing) Publish(ctx context.Context, rows []Row[int]) (int, error) {
+func (f *failing) Publish(ctx context.Context, rows []Row[int]) func() (int, error) {
 	if f.fails() {
-		return 0, errors.New("not stored")
+		return func() (int, error) { return 0, errors.New("not stored") }
 	}
 	return f.sink.Publish(ctx, rows)
 }

@@ -50,7 +50,7 @@ type List[T any] interface {
 }
 
 // Sink publishes rows as events, under a leadership: while one sweeper has it, no other one's events are stored. No two
-// calls overlap.
+// calls overlap, nor do the waits for what is under way.
 type Sink[T any] interface {
 	Leadership
 	// Learn calls take with the states that any sweeper published since the last call; the first time all that are kept. It goes
@@ -59,10 +59,11 @@ type Sink[T any] interface {
 	Learn(ctx context.Context, take func(Stored)) error
 	// Reset is called after ErrReset, before anything else: what was learned is forgotten.
 	Reset()
-	// Publish stores an event for each row. With an error it returns how many, from the first, are certainly stored.
-	// ErrBehind means that another sweeper may lead, or that some may be stored: call Lead and Learn. After any other error but
-	// ErrReset the same call would fail again.
-	Publish(ctx context.Context, rows []Row[T]) (stored int, err error)
+	// Publish begins to store an event for each row, and returns a function that waits for that. The waits are called in order, and
+	// before any other method but Publish; ctx must last as long. With an error the wait returns how many, from the first, are
+	// certainly stored. ErrBehind means that another sweeper may lead, or that some may be stored: call Lead and Learn. After any
+	// other error but ErrReset the same call would fail again.
+	Publish(ctx context.Context, rows []Row[T]) (wait func() (stored int, err error))
 	// Swept is called after each sweep that came through, with the time up to which all rows are published. Errors: as for
 	// Publish.
 	Swept(ctx context.Context, completeThrough time.Time) error

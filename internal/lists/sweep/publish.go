@@ -81,13 +81,13 @@ func (r *run[T]) readKept(ctx context.Context) error {
 	return nil
 }
 
-// unknown returns the rows whose states were not published, in the room of all. place is where they are in the list, or nil.
+// unknown returns the rows whose states were not published, in the room of all, and counts them as published. place is where they
+// are in the list, or nil.
 func (r *run[T]) unknown(rows []Row[T], place func(i int) int) []Row[T] {
-	now, unknown, twice := time.Now(), rows[:0], map[ID]bool{}
+	now, unknown := time.Now(), rows[:0]
 	for i, row := range rows {
 		stored := r.known.stored(row.ID)
 		switch {
-		case twice[row.ID]:
 		case !stored.IsZero():
 			if stored.Before(r.since) && !row.Final { // its event is gone, but not what it says
 				r.known.add(row.ID, now)
@@ -97,7 +97,8 @@ func (r *run[T]) unknown(rows []Row[T], place func(i int) int) []Row[T] {
 				r.known.add(row.ID, now)
 			}
 		default:
-			unknown, twice[row.ID] = append(unknown, row), true
+			unknown = append(unknown, row)
+			r.known.add(row.ID, now)
 		}
 		if place != nil {
 			r.known.watch(row.ID.Key(), row.Final, openRow{since: now, seen: now, at: row.At, place: place(i)})
@@ -114,22 +115,22 @@ func (r *run[T]) watched(row Row[T], now time.Time) bool {
 	return is || row.Before != ID{} && !r.known.stored(row.Before).IsZero()
 }
 
-// publish stores the rows whose states were not published; see unknown.
-func (r *run[T]) publish(ctx context.Context, rows []Row[T], place func(i int) int) error {
-	err := r.again(ctx, func() error {
-		rows, place = r.unknown(rows, place), nil
-		if len(rows) == 0 { // others' were learned
-			return nil
+// batch is rows that are being stored.
+type batch[T any] struct {
+	rows []Row[T]
+	wait func() (stored int, err error)
+}
+
+// publish begins to store the rows whose states were not published, see unknown, and waits until at most so many batches are
+// under way.
+func (r *run[T]) publish(ctx context.Context, rows []Row[T], place func(i int) int, most int) error {
+	err := r.again(ctx, func() (err error) {
+		if rows, place = r.unknown(rows, place), nil; len(rows) > 0 { // others' were learned
+			failpoint.Here(failpoint.BeforePublish)
+			// When ctx ends, the events under way are waited for: they would have to be learned again.
+			r.underWay = append(r.underWay, batch[T]{rows, r.Sink.Publish(context.WithoutCancel(ctx), rows)})
 		}
-		failpoint.Here(failpoint.BeforePublish)
-		// When ctx ends, the events under way are waited for: they would have to be learned again.
-		n, err := r.Sink.Publish(context.WithoutCancel(ctx), rows)
-		failpoint.Here(failpoint.AfterPublish)
-		for _, row := range rows[:n] {
-			r.known.add(row.ID, time.Now())
-		}
-		r.stored += n
-		rows = rows[n:]
+		rows, err = r.settle(most)
 		return err
 	})
 	if err != nil { // a reading that counted the rows is not complete
@@ -139,6 +140,28 @@ func (r *run[T]) publish(ctx context.Context, rows []Row[T], place func(i int) i
 		}
 	}
 	return err
+}
+
+// settle waits until at most so many batches are under way, none after an error, and returns the rows that were not stored.
+func (r *run[T]) settle(most int) (rest []Row[T], err error) {
+	for len(r.underWay) > most {
+		b := r.underWay[0]
+		r.underWay = r.underWay[1:]
+		n, failed := b.wait()
+		failpoint.Here(failpoint.AfterPublish)
+		r.stored += n
+		for _, row := range b.rows[n:] {
+			r.known.remove(row.ID)
+		}
+		rest = append(rest, b.rows[n:]...)
+		if failed != nil {
+			most = 0
+			if err == nil || !errors.Is(failed, ErrBehind) {
+				err = failed
+			}
+		}
+	}
+	return rest, err
 }
 
 // extra is rows from another source than the pages, such as a look-up.
@@ -188,7 +211,7 @@ func (r *run[T]) pause(ctx context.Context, wait time.Duration, leads bool) erro
 		case e := <-r.asked:
 			err := ErrLed
 			if leads {
-				err = r.publish(ctx, e.rows, nil)
+				err = r.publish(ctx, e.rows, nil, 0)
 			}
 			if e.done <- err; err != nil && leads {
 				return err
@@ -222,7 +245,7 @@ const maxPart = 200_000
 // watchOpen is how long a row whose state may change is watched: servers give up after five days (RFC 5321, 4.5.4.1).
 const watchOpen = 5 * 24 * time.Hour
 
-// stored is no earlier than when a state was stored, or counted as that; zero if it is not known.
+// stored is no earlier than when a state was being stored, or counted as that; zero if it is not known.
 func (k *known) stored(id ID) time.Time {
 	for _, p := range slices.Backward(k.parts) {
 		if _, ok := p.states[id.State()]; ok {
@@ -239,6 +262,13 @@ func (k *known) add(id ID, stored time.Time) {
 		n++
 	}
 	k.parts[n-1].states[id.State()], k.parts[n-1].stored = struct{}{}, stored
+}
+
+// remove forgets a state that was not stored.
+func (k *known) remove(id ID) {
+	for _, p := range k.parts {
+		delete(p.states, id.State())
+	}
 }
 
 // drop forgets what was published before a time and not seen since for as long as rows are watched, and rows that were.

@@ -1,6 +1,7 @@
 package sweep
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -16,12 +17,13 @@ type run[T any] struct {
 	published
 	anchored
 	background
-	state    Mark      // how far the list is known
-	marked   Mark      // as it was stored last
-	told     int       // events stored before the last mark
-	followed time.Time // when a standby learned what was published
-	size     int       // rows of the list's first page
-	newest   time.Time // row of all that were read
+	underWay []batch[T] // oldest first
+	state    Mark       // how far the list is known
+	marked   Mark       // as it was stored last
+	told     int        // events stored before the last mark
+	followed time.Time  // when a standby learned what was published
+	size     int        // rows of the list's first page
+	newest   time.Time  // row of all that were read
 }
 
 // sweep reads what may be new, and a few pages of the rest. It returns how many events it stored.
@@ -74,7 +76,8 @@ func (r *run[T]) page(ctx context.Context, number int) (Page[T], error) {
 	})
 }
 
-// follow goes on with a reading until it is done, or enough says so, reading the next page while one is published.
+// follow goes on with a reading until it is done, or enough says so. The next page is read while one is published, and published
+// while that one's events are on their way.
 func (r *run[T]) follow(ctx context.Context, w *reading, enough func(keys []uint64) bool) error {
 	ctx, stop := context.WithCancel(ctx)
 	var ahead sync.WaitGroup
@@ -83,17 +86,18 @@ func (r *run[T]) follow(ctx context.Context, w *reading, enough func(keys []uint
 	page, err := r.page(ctx, w.page)
 	for {
 		if err != nil {
-			return err
+			return cmp.Or(r.publish(ctx, nil, nil, 0), err)
 		}
 		from := w.page
 		keys := r.note(w, page)
 		rows, place := page.Rows, placed((from-1)*w.size, page.Total)
-		ends := enough(keys) || w.done
+		ends, most := enough(keys) || w.done, 0
 		if !ends {
+			most = 1
 			ahead.Go(func() { page, err = r.page(ctx, w.page) })
 		}
 		failpoint.Here(failpoint.Page)
-		if err := r.publish(ctx, rows, place); err != nil {
+		if err := r.publish(ctx, rows, place, most); err != nil {
 			return err
 		}
 		if ends {

@@ -282,21 +282,29 @@ func (d *sink) Kept(context.Context) (time.Time, error) {
 	return since, nil
 }
 
-func (d *sink) Publish(_ context.Context, rows []Row[int]) (n int, err error) {
+// Publish stores events while the caller goes on.
+func (d *sink) Publish(_ context.Context, rows []Row[int]) func() (int, error) {
 	d.at("page")
-	for _, row := range rows {
-		time.Sleep(50 * time.Microsecond) // others may write in between
-		if err := d.append(func() {
-			d.events = append(d.events, Stored{row.ID, time.Now(), !row.Final})
-			d.told[row.ID]++
-		}); err != nil {
-			d.pages = append(d.pages, n)
-			return n, err
+	n, done := 0, make(chan error, 1)
+	go func() {
+		for _, row := range rows {
+			time.Sleep(50 * time.Microsecond) // others may write in between
+			if err := d.append(func() {
+				d.events = append(d.events, Stored{row.ID, time.Now(), !row.Final})
+				d.told[row.ID]++
+			}); err != nil {
+				done <- err
+				return
+			}
+			n++
 		}
-		n++
+		done <- nil
+	}()
+	return func() (int, error) {
+		err := <-done
+		d.pages = append(d.pages, n)
+		return n, err
 	}
-	d.pages = append(d.pages, n)
-	return n, nil
 }
 
 func (d *sink) append(f func()) error {

@@ -48,7 +48,7 @@ func TestASecondApplicationOfARequestIsReportedOnce(t *testing.T) {
 				l = New(config)
 			}
 			rows := l.rows(records, time.Now(), "")
-			if n, err := l.Publish(t.Context(), rows); err != nil || n != len(rows) {
+			if n, err := l.Publish(t.Context(), rows)(); err != nil || n != len(rows) {
 				t.Fatal(n, err)
 			}
 			var err error

@@ -29,7 +29,7 @@ func (s *stream) poller(left int, kill func()) *poller {
 		Acks: 5 * time.Millisecond, Stored: s.published}, s.matched}
 }
 
-func (p *poller) Publish(ctx context.Context, events []messages.Event) (int, error) {
+func (p *poller) Publish(ctx context.Context, events []messages.Event) func() (int, error) {
 	p.Mu.Lock()
 	for _, e := range events {
 		p.matched(e)

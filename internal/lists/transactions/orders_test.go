@@ -37,9 +37,9 @@ func (e *enrollments) put(state messages.State, request, order string) {
 	e.events = append(e.events, history.Entry{Subject: messages.Enroll.Subject(state, request), At: time.Now(), Body: body})
 }
 
-func (e *enrollments) Publish(_ context.Context, events []messages.Event) (int, error) {
+func (e *enrollments) Publish(_ context.Context, events []messages.Event) func() (int, error) {
 	e.published = events[len(events)-1]
-	return len(events), nil
+	return func() (int, error) { return len(events), nil }
 }
 
 func (e *enrollments) Requests(_ context.Context, _ time.Time, take func(history.Entry) error) error {
@@ -255,7 +255,7 @@ func TestEnrollmentsThatCannotBeReadAreAnError(t *testing.T) {
 	e.match(t, l.orders, ofOrder("DD1"))
 	e.err = errors.New("no answer")
 	rows := l.rows([]json.RawMessage{json.RawMessage(ofOrder("DD1"))}, time.Now(), "")
-	if stored, err := l.Publish(t.Context(), rows); stored != 0 || !errors.Is(err, e.err) {
+	if stored, err := l.Publish(t.Context(), rows)(); stored != 0 || !errors.Is(err, e.err) {
 		t.Errorf("%d stored, %v", stored, err)
 	}
 	e.err = nil

@@ -94,7 +94,7 @@ func TestAListThatIsLateBringsNoStateBack(t *testing.T) {
 		shows := func(by messages.TransactionBy, raw json.RawMessage, want int) {
 			t.Helper()
 			if rows := l.rows([]json.RawMessage{raw}, time.Now(), by); rows[0].Before != rows[0].ID || stored == 0 {
-				_, published := l.Publish(t.Context(), rows)
+				_, published := l.Publish(t.Context(), rows)()
 				err = errors.Join(err, published)
 			}
 			if err != nil || stored != want {

@@ -113,9 +113,13 @@ func (l *List) Learn(ctx context.Context, take func(sweep.Stored)) error {
 	})
 }
 
-// Publish stores an event for each record, under the request that it is of. A record of which another state was published since it
-// was read has none: that may be the later one.
-func (l *List) Publish(ctx context.Context, rows []sweep.Row[Record]) (stored int, err error) {
+// Publish stores an event for each record, under the request that it is of, when it is waited for. A record of which another state
+// was published since it was read has none: that may be the later one.
+func (l *List) Publish(ctx context.Context, rows []sweep.Row[Record]) (wait func() (stored int, err error)) {
+	return func() (int, error) { return l.publish(ctx, rows) }
+}
+
+func (l *List) publish(ctx context.Context, rows []sweep.Row[Record]) (stored int, err error) {
 	if err := l.orders.update(ctx, l.Store); err != nil { // their requests may be newer than the last look
 		return 0, fmt.Errorf("%w: %w", sweep.ErrBehind, err)
 	}
@@ -133,7 +137,7 @@ func (l *List) Publish(ctx context.Context, rows []sweep.Row[Record]) (stored in
 			events, places = append(events, row.Item.event(row.ID, match, now, l.WithoutPayer)), append(places, i)
 		}
 	}
-	stored, err = l.Store.Publish(ctx, events)
+	stored, err = l.Store.Publish(ctx, events)()
 	for i, e := range events[:stored] {
 		row := rows[places[i]]
 		if row.Item.by == "" { // only what was looked up is ahead of the list

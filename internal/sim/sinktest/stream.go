@@ -178,16 +178,24 @@ func (p *Poller) unread(s *Stream, read *uint64) (news []Message) {
 	return news
 }
 
-// Publish stores events, each on condition that the poller leads. Others may write in between.
-func (p *Poller) Publish(_ context.Context, events []messages.Event) (stored int, err error) {
-	for some := range slices.Chunk(events, 1+len(events)/8) {
-		time.Sleep(p.Acks) //nolint:forbidigo // models run in bubbles
-		n, err := p.store(some...)
-		if stored += n; err != nil {
-			return stored, err
+// Publish stores events while the caller goes on, each on condition that the poller leads. Others may write in between.
+func (p *Poller) Publish(_ context.Context, events []messages.Event) func() (int, error) {
+	stored, done := 0, make(chan error, 1)
+	go func() {
+		for some := range slices.Chunk(events, 1+len(events)/8) {
+			time.Sleep(p.Acks) //nolint:forbidigo // models run in bubbles
+			n, err := p.store(some...)
+			if stored += n; err != nil {
+				done <- err
+				return
+			}
 		}
+		done <- nil
+	}()
+	return func() (int, error) {
+		err := <-done
+		return stored, err
 	}
-	return stored, nil
 }
 
 // store stores events, each on condition that the poller leads.
