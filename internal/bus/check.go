@@ -45,10 +45,10 @@ func (i installed) config(q Queue) (config jetstream.ConsumerConfig, there bool)
 func inspect(ctx context.Context, js jetstream.JetStream, queues func(installed) []Queue, streams ...string) (installed, error) {
 	have := installed{map[string]*jetstream.StreamInfo{}, map[string]jetstream.Consumer{}}
 	for _, name := range streams {
-		s, err := js.Stream(ctx, name)
+		info, err := StreamInfo(ctx, js, name)
 		switch {
 		case err == nil:
-			have.streams[name] = s.CachedInfo()
+			have.streams[name] = info
 		case !errors.Is(err, jetstream.ErrStreamNotFound):
 			return have, fmt.Errorf("stream %s: %w", name, err)
 		}
@@ -63,6 +63,27 @@ func inspect(ctx context.Context, js jetstream.JetStream, queues func(installed)
 		}
 	}
 	return have, nil
+}
+
+// errLeaderless: nothing can be stored, and what is read may be old.
+var errLeaderless = errors.New("nats: the stream has no leader")
+
+// StreamInfo is what a stream's leader says of it. Where there is none, each server of a minority answers with what it has.
+func StreamInfo(ctx context.Context, js jetstream.JetStream, name string, with ...jetstream.StreamInfoOpt) (*jetstream.StreamInfo, error) {
+	s, err := js.Stream(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	info := s.CachedInfo()
+	if len(with) > 0 {
+		if info, err = s.Info(ctx, with...); err != nil {
+			return nil, err
+		}
+	}
+	if info.Cluster != nil && info.Cluster.Leader == "" {
+		return nil, errLeaderless
+	}
+	return info, nil
 }
 
 // incompatible says what keeps a stream from holding what is written to it; "" means nothing.
@@ -149,10 +170,13 @@ func withLanes(queues []Queue, lanes []string) []Queue {
 	return queues
 }
 
-// CurrentReplicas counts the leader, which answered, and the copies that follow it.
+// CurrentReplicas counts the leader and the copies that follow it.
 func CurrentReplicas(cluster *jetstream.ClusterInfo) int {
-	if cluster == nil { // a single server
+	switch {
+	case cluster == nil: // a single server
 		return 1
+	case cluster.Leader == "":
+		return 0
 	}
 	behind := func(peer *jetstream.PeerInfo) bool { return !peer.Current || peer.Offline }
 	return 1 + len(slices.DeleteFunc(slices.Clone(cluster.Replicas), behind))
@@ -201,7 +225,8 @@ func IsUnavailable(err error) bool {
 		offline := api.ErrorCode == errCodeStreamOffline || api.ErrorCode == errCodeConsumerOffline || peerOffline(api)
 		return offline || api.Code == http.StatusServiceUnavailable
 	}
-	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrNoResponders)
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrNoResponders) ||
+		errors.Is(err, errLeaderless)
 }
 
 const (

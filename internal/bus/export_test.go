@@ -11,6 +11,8 @@ var (
 	ReadAck = readAck
 	Copied  = copied
 	Again   = Schedules.again
+
+	ErrLeaderless = errLeaderless
 )
 
 // SubjectAt, the subject of the message that anywhere finds at a sequence, is for tests.

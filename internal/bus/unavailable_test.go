@@ -14,12 +14,13 @@ import (
 	"errand/internal/sandbox/devkit/devtest"
 )
 
-// A cluster that starts or elects a leader answers nobody, or says that it cannot: the first question
-// of each kind is lost here, or refused, and the second one is answered.
+// A cluster that starts or elects a leader answers nobody, or says that it cannot, or each server answers for a stream: the first
+// question of each kind is lost here, or refused, or answered so, and the second one is answered.
 func TestProvisioningOutlastsTheElectionOfALeader(t *testing.T) {
 	const offline = `{"error":{"code":400,"err_code":10005,"description":"no suitable peers for placement, peer offline"}}`
 	const unavailable = `{"error":{"code":503,"err_code":10008,"description":"JetStream system temporarily unavailable"}}`
-	for name, answer := range map[string]string{"silent": "", "unavailable": unavailable, "offline": offline} {
+	const leaderless = `{"config":{"name":"OLD"},"cluster":{"name":"c","replicas":[{"name":"n0"},{"name":"n1"},{"name":"n2"}]}}`
+	for name, answer := range map[string]string{"silent": "", "unavailable": unavailable, "offline": offline, "leaderless": leaderless} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			nc, err := nats.Connect(devtest.Server(t).URL)
@@ -31,7 +32,8 @@ func TestProvisioningOutlastsTheElectionOfALeader(t *testing.T) {
 			_, err = nc.Subscribe("ELECTING.>", func(m *nats.Msg) {
 				question := strings.TrimPrefix(m.Subject, "ELECTING.")
 				kind := strings.Join(strings.SplitN(question, ".", 3)[:2], ".")
-				if asked[kind] {
+				if asked[kind] || answer == leaderless && kind != "STREAM.INFO" {
+					asked[kind] = true
 					_ = nc.PublishRequest("$JS.API."+question, m.Reply, m.Data)
 				} else if asked[kind] = true; answer != "" {
 					_ = m.Respond([]byte(answer))
@@ -71,6 +73,7 @@ func TestOnlyWhatPassesByItselfIsUnavailable(t *testing.T) {
 		{fmt.Errorf("stream S: %w", context.DeadlineExceeded), true},
 		{nats.ErrTimeout, true},
 		{nats.ErrNoResponders, true},
+		{bus.ErrLeaderless, true},
 		{&jetstream.APIError{Code: 400, ErrorCode: 10005, Description: "no suitable peers for placement, insufficient storage"}, false},
 		{&jetstream.APIError{Code: 500, ErrorCode: 10047}, false},
 		{&jetstream.APIError{Code: 500, ErrorCode: 10052}, false},

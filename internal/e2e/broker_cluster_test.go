@@ -12,7 +12,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"errand/internal/bus"
+	"errand/internal/retry"
 	"errand/internal/sandbox"
 )
 
@@ -107,8 +110,16 @@ func (c *cluster) fail() {
 		b.kill()
 	}
 	c.log("two of three servers are gone")
+	c.until("no stream to have a leader", busy, func() bool {
+		return !slices.ContainsFunc(bus.Streams(bus.Limits{}), func(s jetstream.StreamConfig) bool { return c.leaderOf(s.Name) != "" })
+	})
+	const why = "JetStream does not answer"
 	for _, p := range c.programs {
-		c.until(p.name+" to say that it cannot work", busy, p.says(http.StatusServiceUnavailable))
+		c.until(p.name+" to say that it cannot work", busy, p.says(http.StatusServiceUnavailable, why))
+	}
+	wait(c.t.Context(), 2*retry.NATSCheck) // what the server goes on to answer for streams without a leader is no sign of health
+	for _, p := range c.programs {
+		errorIf(c.t, !p.says(http.StatusServiceUnavailable, why)(), "%s can work, as it says, and no stream has a leader", p.name)
 	}
 	for _, b := range gone {
 		b.start()
@@ -193,18 +204,23 @@ func (c *cluster) ask(subject string) int {
 // leader is the server that leads a stream.
 func (c *cluster) leader(stream string) (found *broker) {
 	c.until("a leader of "+stream, busy, func() bool {
-		ctx, cancel := context.WithTimeout(c.t.Context(), time.Second)
-		defer cancel()
-		s, err := c.js.Stream(ctx, stream)
-		if err != nil || s.CachedInfo().Cluster == nil {
-			return false
-		}
 		n := 0
-		_, err = fmt.Sscanf(s.CachedInfo().Cluster.Leader, "n%d", &n)
+		_, err := fmt.Sscanf(c.leaderOf(stream), "n%d", &n)
 		found = c.servers[n]
 		return err == nil
 	})
 	return found
+}
+
+// leaderOf is what the servers say of a stream's leader; "" where they say that there is none.
+func (c *cluster) leaderOf(stream string) string {
+	ctx, cancel := context.WithTimeout(c.t.Context(), time.Second)
+	defer cancel()
+	s, err := c.js.Stream(ctx, stream)
+	if err != nil || s.CachedInfo().Cluster == nil {
+		return "unknown"
+	}
+	return s.CachedInfo().Cluster.Leader
 }
 
 func (c *cluster) log(what string) { c.t.Logf("%v: %s", time.Since(c.began).Round(time.Second), what) }

@@ -76,7 +76,7 @@ func (r *runtime) problem(ctx context.Context, queues []bus.Queue, streams []str
 		return missing
 	}
 	switch {
-	case errors.Is(err, context.DeadlineExceeded):
+	case bus.IsUnavailable(err):
 		return "JetStream does not answer: " + bus.Explain(r.nc, err).Error()
 	case err != nil:
 		return err.Error()

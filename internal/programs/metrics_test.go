@@ -81,7 +81,7 @@ func TestStreamsShowTheirSizeAndTheCopiesThatFollow(t *testing.T) {
 	m.streams.set(map[string]*jetstream.StreamInfo{
 		"A": {Config: jetstream.StreamConfig{MaxBytes: -1, Replicas: 1, Discard: jetstream.DiscardNew}, State: jetstream.StreamState{Bytes: 10}},
 		"B": {Config: jetstream.StreamConfig{MaxBytes: 30, Replicas: 4, Discard: jetstream.DiscardNew}, State: jetstream.StreamState{Bytes: 20},
-			Cluster: &jetstream.ClusterInfo{Replicas: peers}},
+			Cluster: &jetstream.ClusterInfo{Leader: "n0", Replicas: peers}},
 	})
 	want := map[string]float64{
 		"errand_stream_bytes A": 10, "errand_stream_max_bytes A": 0, "errand_stream_replicas A": 1, "errand_stream_replicas_current A": 1,

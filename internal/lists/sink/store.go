@@ -121,11 +121,11 @@ func (s *Store) Kept(ctx context.Context) (time.Time, error) {
 func (s *Store) info(ctx context.Context) (*jetstream.StreamInfo, error) {
 	ctx, cancel := context.WithTimeout(ctx, retry.Storage)
 	defer cancel()
-	stream, err := s.js.Stream(ctx, s.stream)
+	info, err := bus.StreamInfo(ctx, s.js, s.stream)
 	if err != nil {
 		return nil, fmt.Errorf("sink: %w", err)
 	}
-	return stream.CachedInfo(), nil
+	return info, nil
 }
 
 // reset lets everything be read again, since some of it may be gone, and returns the error that says so.

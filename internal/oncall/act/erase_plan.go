@@ -117,11 +117,7 @@ func ErasureOf(ctx context.Context, r inspect.Reader, op messages.Operation, id 
 }
 
 func (e *Erasure) count(ctx context.Context, js jetstream.JetStream, stream, filter string) error {
-	s, err := js.Stream(ctx, stream)
-	if err != nil {
-		return fmt.Errorf("stream %s: %w", stream, err)
-	}
-	info, err := s.Info(ctx, jetstream.WithSubjectFilter(filter))
+	info, err := bus.StreamInfo(ctx, js, stream, jetstream.WithSubjectFilter(filter))
 	if err != nil {
 		return fmt.Errorf("stream %s: %w", stream, err)
 	}

@@ -172,11 +172,10 @@ func (f *follower) check(ctx context.Context) error {
 func (f *follower) checkStream(ctx context.Context, stream string) (state jetstream.StreamState, err error) {
 	answer, stop := context.WithTimeout(ctx, retry.Answer)
 	defer stop()
-	s, err := f.js.Stream(answer, stream)
+	info, err := bus.StreamInfo(answer, f.js, stream)
 	if err != nil {
 		return state, fmt.Errorf("stream %s: %w", stream, err)
 	}
-	info := s.CachedInfo()
 	p := f.at[stream]
 	switch {
 	case p.Created.IsZero():
