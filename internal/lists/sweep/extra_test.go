@@ -58,21 +58,85 @@ func TestRowsThatWerePublishedOtherwiseHideNoOthers(t *testing.T) {
 // failing is a sink that cannot store some pages.
 type failing struct {
 	*sink
-	fails func() bool
+	fails  func(rows []Row[int]) error
+	resets int
 }
 
 func (f *failing) Publish(ctx context.Context, rows []Row[int]) func() (int, error) {
-	if f.fails() {
-		return func() (int, error) { return 0, errors.New("not stored") }
+	if err := f.fails(rows); err != nil {
+		return func() (int, error) { return 0, err }
 	}
 	return f.sink.Publish(ctx, rows)
+}
+
+func (f *failing) Reset() {
+	f.resets++
+	f.sink.Reset()
+}
+
+var errNotStored = errors.New("not stored")
+
+// All is learned again when a batch shows that events are gone, whatever comes of the one behind it.
+func TestAResetIsSeenWhateverFailsBehindIt(t *testing.T) {
+	for _, first := range []error{ErrReset, ErrBehind, errNotStored} {
+		inOrderedWorld(t, 200, func(w *world) {
+			left := []error{nil, first, ErrReset} // the head's, and two of the scan's
+			if first == ErrReset {
+				left[2] = errNotStored
+			}
+			sink := &failing{sink: &sink{store: w.store}, fails: func([]Row[int]) (err error) {
+				if len(left) > 0 {
+					err, left = left[0], left[1:]
+				}
+				return err
+			}}
+			w.sweeper.Sink = sink
+			ctx, stop := context.WithTimeout(w.Context(), 10*time.Minute)
+			defer stop()
+			w.sweeper.Run(ctx)
+			if sink.resets != 1 {
+				w.Errorf("after %v: learned all again %d times, want 1", first, sink.resets)
+			}
+			w.check(time.Time{})
+		})
+	}
+}
+
+// The end of a row that is older than what is published at all is published, though it cannot be stored at first.
+func TestTheEndOfAnOldRowIsPublishedThoughItsPageFails(t *testing.T) {
+	for _, err := range []error{errNotStored, ErrBehind} {
+		inOrderedWorld(t, 10, func(w *world) {
+			w.sweeper.Since = time.Now().Add(-time.Hour)
+			row, failed := w.rows[5], false
+			row.final = false
+			w.sweeper.Sink = &failing{sink: &sink{store: w.store}, fails: func(rows []Row[int]) error {
+				if row.final && !failed {
+					failed = true
+					return err
+				}
+				return nil
+			}}
+			time.AfterFunc(10*time.Minute, func() { w.change(func() { row.states, row.final = 2, true }) })
+			ctx, stop := context.WithTimeout(w.Context(), 30*time.Minute)
+			defer stop()
+			w.sweeper.Run(ctx)
+			if !failed || w.told[row.id(2)] != 1 {
+				w.Errorf("after %v (%t): the last state was published %d times", err, failed, w.told[row.id(2)])
+			}
+		})
+	}
 }
 
 // A sweep whose rows could not be stored fails, also when that shows while others have rows published.
 func TestASweepWhoseRowsAreNotStoredFailsWhoeverLearnsIt(t *testing.T) {
 	inOrderedWorld(t, 200, func(w *world) {
 		var left atomic.Int64 // pages until one is not stored
-		w.sweeper.Sink = &failing{&sink{store: w.store, onSwept: w.nothingHidden}, func() bool { return left.Add(-1) == 0 }}
+		w.sweeper.Sink = &failing{sink: &sink{store: w.store, onSwept: w.nothingHidden}, fails: func([]Row[int]) error {
+			if left.Add(-1) == 0 {
+				return errNotStored
+			}
+			return nil
+		}}
 		ctx, stop := context.WithTimeout(w.Context(), 30*time.Minute)
 		defer stop()
 		var others sync.WaitGroup

@@ -98,7 +98,9 @@ func (r *run[T]) unknown(rows []Row[T], place func(i int) int) []Row[T] {
 			}
 		default:
 			unknown = append(unknown, row)
-			r.known.add(row.ID, now)
+			if r.known.add(row.ID, now); row.Final { // it is watched until its event is stored
+				continue
+			}
 		}
 		if place != nil {
 			r.known.watch(row.ID.Key(), row.Final, openRow{since: now, seen: now, at: row.At, place: place(i)})
@@ -150,13 +152,18 @@ func (r *run[T]) settle(most int) (rest []Row[T], err error) {
 		n, failed := b.wait()
 		failpoint.Here(failpoint.AfterPublish)
 		r.stored += n
-		for _, row := range b.rows[n:] {
-			r.known.remove(row.ID)
+		for i, row := range b.rows {
+			switch {
+			case i >= n:
+				r.known.remove(row.ID)
+			case row.Final:
+				delete(r.known.open, row.ID.Key())
+			}
 		}
 		rest = append(rest, b.rows[n:]...)
 		if failed != nil {
 			most = 0
-			if err == nil || !errors.Is(failed, ErrBehind) {
+			if err == nil || !errors.Is(failed, ErrBehind) && !errors.Is(err, ErrReset) {
 				err = failed
 			}
 		}
