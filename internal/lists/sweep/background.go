@@ -202,7 +202,7 @@ func (r *run[T]) look(ctx context.Context, row openRow) error {
 	if err := r.publish(ctx, page.Rows, place, 0); err != nil {
 		return err
 	}
-	return r.pause(ctx, 0, true)
+	return r.pause(ctx, time.After(0), true)
 }
 
 // next says where to look for a row that was made at a time, by the times of the rows at the last place.

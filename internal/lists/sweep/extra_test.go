@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"errand/pkg/clients"
 )
 
 // nothingHidden fails the test when a sweep says that every row was published up to a time and one was not.
@@ -81,7 +83,7 @@ func TestAResetIsSeenWhateverFailsBehindIt(t *testing.T) {
 	for _, first := range []error{ErrReset, ErrBehind, errNotStored} {
 		inOrderedWorld(t, 200, func(w *world) {
 			left := []error{nil, first, ErrReset} // the head's, and two of the scan's
-			if first == ErrReset {
+			if errors.Is(first, ErrReset) {
 				left[2] = errNotStored
 			}
 			sink := &failing{sink: &sink{store: w.store}, fails: func([]Row[int]) (err error) {
@@ -177,5 +179,49 @@ func TestRowsArePublishedWhoeverCannotReadTheList(t *testing.T) {
 		w.answer = nil
 		w.run(10 * time.Minute)
 		w.check(time.Time{})
+	})
+}
+
+// lazy is a sink that stores rows when they are waited for, as in a cluster.
+type lazy struct{ *sink }
+
+func (l *lazy) Publish(ctx context.Context, rows []Row[int]) func() (int, error) {
+	return func() (int, error) { return l.sink.Publish(ctx, rows)() }
+}
+
+// While a page takes its time, the rows of the one before are published, and those that others see.
+func TestAPageThatTakesItsTimeDelaysNoOtherRows(t *testing.T) {
+	inOrderedWorld(t, 200, func(w *world) {
+		w.sweeper.Sink = &lazy{&sink{store: w.store}}
+		refused := make(chan struct{})
+		w.answer = func(number, _ int) error {
+			if len(w.rows) == 200 || number == 1 {
+				return nil
+			}
+			close(refused)
+			w.answer = nil
+			return &clients.Error{Fate: clients.Busy, RetryAfter: 9 * time.Second}
+		}
+		time.AfterFunc(10*time.Minute, func() { w.change(func() { w.add(120) }) })
+		ctx, stop := context.WithTimeout(w.Context(), time.Hour)
+		go func() {
+			defer stop()
+			<-refused
+			soon, end := context.WithTimeout(ctx, time.Second)
+			defer end()
+			other := w.newest(100)[:1]
+			if err := w.sweeper.Publish(soon, other); err != nil {
+				w.Error("another row:", err)
+			}
+			<-soon.Done()
+			w.store.mu.Lock()
+			defer w.store.mu.Unlock()
+			for _, row := range append(w.newest(50), other...) {
+				if w.told[row.ID] != 1 {
+					w.Errorf("%x was published %d times", row.ID, w.told[row.ID])
+				}
+			}
+		}()
+		w.sweeper.Run(ctx)
 	})
 }

@@ -208,8 +208,8 @@ func (s *Sweeper[T]) Leads(ctx context.Context) error {
 }
 
 // pause waits, and publishes extra rows meanwhile if this sweeper leads. It ends with the first error.
-func (r *run[T]) pause(ctx context.Context, wait time.Duration, leads bool) error {
-	for end := time.After(wait); ; {
+func (r *run[T]) pause(ctx context.Context, end <-chan time.Time, leads bool) error {
+	for {
 		select {
 		case <-end:
 			return nil

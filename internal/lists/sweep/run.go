@@ -77,7 +77,7 @@ func (r *run[T]) page(ctx context.Context, number int) (Page[T], error) {
 }
 
 // follow goes on with a reading until it is done, or enough says so. The next page is read while one is published, and published
-// while that one's events are on their way.
+// while that one's events are on their way, unless it takes its time: those of a cluster's go when they are waited for.
 func (r *run[T]) follow(ctx context.Context, w *reading, enough func(keys []uint64) bool) error {
 	ctx, stop := context.WithCancel(ctx)
 	var ahead sync.WaitGroup
@@ -92,9 +92,13 @@ func (r *run[T]) follow(ctx context.Context, w *reading, enough func(keys []uint
 		keys := r.note(w, page)
 		rows, place := page.Rows, placed((from-1)*w.size, page.Total)
 		ends, most := enough(keys) || w.done, 0
+		read := make(chan time.Time)
 		if !ends {
 			most = 1
-			ahead.Go(func() { page, err = r.page(ctx, w.page) })
+			ahead.Go(func() {
+				page, err = r.page(ctx, w.page)
+				close(read)
+			})
 		}
 		failpoint.Here(failpoint.Page)
 		if err := r.publish(ctx, rows, place, most); err != nil {
@@ -104,8 +108,18 @@ func (r *run[T]) follow(ctx context.Context, w *reading, enough func(keys []uint
 			r.believe(w)
 			return r.stayed(ctx, w)
 		}
-		if err := r.pause(ctx, 0, true); err != nil {
+		if err := r.pause(ctx, time.After(0), true); err != nil {
 			return err
+		}
+		select {
+		case <-read:
+		case <-time.After(retry.PageAhead):
+			if err := r.publish(ctx, nil, nil, 0); err != nil {
+				return err
+			}
+			if err := r.pause(ctx, read, true); err != nil {
+				return err
+			}
 		}
 		ahead.Wait()
 	}

@@ -129,7 +129,7 @@ func (r *run[T]) standBy(ctx context.Context, err error) error {
 	unread, failures := err != nil && !errors.Is(err, ErrLed) && !errors.Is(err, ErrReset), 0
 	if unread {
 		failures = maxFailures
-		_ = r.pause(ctx, r.failed(err, failures), false)
+		_ = r.pause(ctx, time.After(r.failed(err, failures)), false)
 	}
 	for ctx.Err() == nil {
 		led, err := r.Sink.Led(ctx)
@@ -158,7 +158,7 @@ func (r *run[T]) standBy(ctx context.Context, err error) error {
 			failures++
 			wait = r.failed(err, failures)
 		}
-		_ = r.pause(ctx, wait, false)
+		_ = r.pause(ctx, time.After(wait), false)
 	}
 	return context.Cause(ctx)
 }
@@ -208,7 +208,7 @@ func (r *run[T]) sweeps(ctx context.Context) error {
 				return ErrLed
 			}
 		}
-		if err := r.pause(ctx, wait, true); errors.Is(err, ErrReset) || errors.Is(err, ErrLed) {
+		if err := r.pause(ctx, time.After(wait), true); errors.Is(err, ErrReset) || errors.Is(err, ErrLed) {
 			return err
 		}
 	}
