@@ -148,7 +148,7 @@ func (l *Log) Publish(ctx context.Context, rows []sweep.Row[mail.Entry]) (wait f
 			bounces = append(bounces, Bounce{of.to[0], at, f.request, e.Body.(*messages.DeliveryBody).SMTP})
 		}
 		if events[i] = e; f.in != nil { // a row after it cannot be of the same recipient
-			f.in.take(f.at, r.ID.Key())
+			f.in.take(f.at, r.ID.Key(), f.Confidence == messages.MatchExact)
 		}
 	}
 	if len(bounces) > 0 {

@@ -13,6 +13,7 @@ import (
 	"errand/internal/lists/sweep"
 	"errand/internal/sandbox/devkit/inshort"
 	"errand/internal/wire/mailbox"
+	"errand/pkg/clients/mail"
 	"errand/pkg/messages"
 )
 
@@ -90,6 +91,51 @@ func TestRowsAreCountedWhenTheyAreStored(t *testing.T) {
 			t.Errorf("%d are counted, %d published, want 3", got, published)
 		}
 	})
+}
+
+// A row whose event is under way, or was refused, stays where it is, though calls that have their rows are left out for an address
+// that many are made to.
+func TestARowStaysWhereItIsBeforeItsEventIsStored(t *testing.T) {
+	for _, refused := range []bool{false, true} {
+		inScenario(t, func(s *scenario) {
+			const n = 100
+			for i := range n {
+				s.sends(fmt.Sprint("r", i), "watch@example.test")
+				s.row("watch@example.test", 500*time.Millisecond, messages.Deferred)
+				time.Sleep(6 * time.Second)
+			}
+			s.learn()
+			shown := func() []sweep.Row[mail.Entry] { return rowsOf(entriesOf(s.rows), time.Now()) }
+			store := s.log.Store.(*store)
+			store.refuse = func(messages.Event) error {
+				if refused {
+					return sweep.ErrBehind
+				}
+				return nil
+			}
+			first := s.log.Publish(s.Context(), shown())
+			if refused {
+				_, _ = first()
+				refused = false
+				s.learn()
+				first = s.log.Publish(s.Context(), shown())
+			}
+			for _, r := range s.rows {
+				r.state = messages.Delivered
+			}
+			second := s.log.Publish(s.Context(), shown())
+			for _, wait := range []func() (int, error){first, second} {
+				if stored, err := wait(); stored != n || err != nil {
+					t.Fatal(stored, err)
+				}
+			}
+			for i, e := range s.events {
+				if want := fmt.Sprint("r", i%n); e.ID != want || e.Body.(*messages.DeliveryBody).Match.Confidence != messages.MatchExact {
+					t.Fatalf("event %d, %s: of %s, %v, want exactly %s", i, e.State, e.ID, e.Body.(*messages.DeliveryBody).Match, want)
+				}
+			}
+		})
+	}
 }
 
 // A mail to one recipient counts as one, a mail to a thousand as a thousand, and neither takes more memory than is said.

@@ -90,8 +90,9 @@ func (g *generation) placeOf(i uint32) place {
 // short is what recipients keep of a row's id.
 func short(row uint64) uint32 { return uint32(row) | 1 }
 
-// take notes that a row is of a recipient.
-func (g *generation) take(i uint32, row uint64) {
+// take notes that a row is of a recipient, before its event is stored; exact: it is certainly of that batch.
+func (g *generation) take(i uint32, row uint64, exact bool) {
+	g.rows[row] = held{i, exact}
 	switch r := &g.recipients[i]; {
 	case r.row == 0:
 		r.row = short(row)
@@ -128,11 +129,8 @@ func (x *calls) observe(p place, row uint64, s status, exact bool) bool {
 	if !ok {
 		return false
 	}
-	g.take(i, row)
-	if s == delivered { // it does not change
+	if g.take(i, row, exact); s == delivered { // it does not change
 		delete(g.rows, row)
-	} else {
-		g.rows[row] = held{i, exact}
 	}
 	r := &g.recipients[i]
 	r.status, r.proven = r.status.then(s), r.proven || exact
