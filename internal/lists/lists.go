@@ -1,5 +1,5 @@
-// Package lists is the room of the two pollers, which turn a paged list into events. It says what a list's events are known
-// by, and where they are kept.
+// Package lists is for the two pollers, which turn a paged list into events. It says by what a list's events are recognized,
+// and where they are kept.
 //
 //	a page of the list ─► sweep ─► deliveries or transactions ─► sink ─► events, the watermark
 //	                        │         what a row means,
@@ -8,7 +8,7 @@
 //
 // sweep knows any paged list, and neither mail nor mandates. deliveries and transactions know no NATS: they are
 // tested over a store in memory, which sink's tests hold to the real one. sink is the only package that writes,
-// and only while it leads. No package here knows requests' handlers: both rooms share mandates and history.
+// and only while it leads. No package here knows the handlers of requests, with which they share mandates and history.
 package lists
 
 import (

@@ -22,8 +22,8 @@ type call struct {
 
 // calls holds recent calls with their recipients, their last states and their requests. The zero value is ready.
 type calls struct {
-	// max is how many recipients are kept; 0 means no limit. Beyond it the oldest requests are forgotten, and dropped, if
-	// set, is called with how many and since when the others are.
+	// max is how many recipients are kept; 0 means no limit. Beyond it the oldest requests are forgotten, and dropped, if set, is
+	// called with the number of their recipients and the time of the oldest request that is left.
 	max     int
 	dropped func(recipients int, since time.Time)
 

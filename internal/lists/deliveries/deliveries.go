@@ -52,7 +52,7 @@ type Config struct {
 	Suppress func(context.Context, []Bounce) error
 	// Published is called for each event about a row that was stored.
 	Published func(messages.State, messages.Confidence)
-	// Dropped, if set, is called when the oldest recipients were forgotten: rows are matched to requests since a time.
+	// Dropped, if set, is called when the oldest recipients were forgotten: rows are matched only to requests since that time.
 	Dropped func(recipients int, since time.Time)
 }
 
@@ -76,7 +76,7 @@ type Log struct {
 	open  map[string]*unsettled // requests that ended uncertain
 
 	since   time.Time // requests were read since then; zero if all were
-	updated time.Time // when they were last read; zero if never
+	updated bool      // they were read
 	scanned time.Time // when all requests were last scanned
 
 	unreadable error // a record has keys of an unknown secret: nothing is published
@@ -92,7 +92,7 @@ func New(c Config) *Log {
 // Reset forgets what was read and learned: all is read and learned again.
 func (l *Log) Reset() {
 	l.calls, l.open = calls{max: l.Recipients, dropped: l.Dropped}, map[string]*unsettled{}
-	l.since, l.updated, l.scanned = time.Time{}, time.Time{}, time.Time{}
+	l.since, l.updated, l.scanned = time.Time{}, false, time.Time{}
 }
 
 // Page reads a page of the log.
@@ -109,7 +109,7 @@ func (l *Log) Page(ctx context.Context, number, limit int) (sweep.Page[mail.Entr
 
 // Learn brings what is known about requests up to date.
 func (l *Log) Learn(ctx context.Context, take func(sweep.Stored)) error {
-	if !l.updated.IsZero() { // a standby has no sweeps
+	if l.updated { // a standby has no sweeps
 		l.calls.forget(time.Now().Add(-l.window()))
 	}
 	if err := l.update(ctx); err != nil {

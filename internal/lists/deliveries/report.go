@@ -113,11 +113,11 @@ func (l *Log) summary(g *generation, n uint32, now, through time.Time) (e messag
 		r.summary != maphash.String(seed, lists.IDOf(e))
 }
 
-// unsettled is a request that ended uncertain.
+// unsettled is a request that ended uncertain, with an outcome that lists all its batches of unknown fate.
 type unsettled struct {
 	over        uint64 // sequence of its outcome
 	fingerprint string
-	batches     []messages.Unsettled // of unknown fate; none if the outcome does not list all
+	batches     []messages.Unsettled // of unknown fate
 }
 
 // resolve stores that uncertain requests were sent, where each batch of unknown fate has a row that proves it.

@@ -21,7 +21,7 @@ func (l *Log) update(ctx context.Context) error {
 	if l.unreadable != nil {
 		return l.unreadable
 	}
-	if l.updated.IsZero() {
+	if !l.updated {
 		m, err := l.LastMark(ctx)
 		if err != nil {
 			return fmt.Errorf("deliveries: read the last mark: %w", err)
@@ -30,7 +30,6 @@ func (l *Log) update(ctx context.Context) error {
 			l.since = slices.MinFunc([]time.Time{m.CompleteThrough, time.Now()}, time.Time.Compare).Add(-l.window())
 		}
 	}
-	now := time.Now()
 	err := l.Requests(ctx, l.since, func(record history.Entry) error {
 		l.take(record)
 		return l.unreadable
@@ -38,7 +37,7 @@ func (l *Log) update(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("deliveries: read requests: %w", err)
 	}
-	l.updated = now
+	l.updated = true
 	l.held.Store(int64(l.calls.size))
 	return nil
 }
@@ -63,7 +62,10 @@ func (l *Log) take(record history.Entry) {
 	switch isBatch := subject.Batch > 0; {
 	case !wire.IsID(id):
 	case op == messages.Send && state == messages.Erased:
-		l.erase(id)
+		if r := l.calls.known(id); r != nil {
+			r.erased = true // its rows are published without details
+		}
+		delete(l.open, id)
 	case op == messages.Send, op == messages.Batch && isBatch && state != messages.Erased:
 		var f fact
 		if messages.DecodeEvent(record.Body, &f) != nil {
@@ -123,10 +125,11 @@ func (l *Log) ofBatch(r *request, batch messages.Subject, f fact) {
 
 func (l *Log) ofRequest(r *request, id string, state messages.State, f fact, sequence uint64) {
 	at := f.At.UnixMilli()
+	delete(l.open, id)
 	switch {
 	case state == messages.Started:
 		r.opened, r.at, r.ended, r.recipients, r.single = at, at, running, int32(f.Recipients), f.Batches == 1
-		if delete(l.open, id); r.single {
+		if r.single {
 			l.called(id, 1, f)
 		}
 	case state == messages.Deferred && r.single:
@@ -134,13 +137,11 @@ func (l *Log) ofRequest(r *request, id string, state messages.State, f fact, seq
 		l.callEnded(r, id, 1, state, f)
 	case state == messages.Reopened:
 		r.opened, r.at = at, at
-		delete(l.open, id)
 	case state == messages.Resolved:
 		r.ended = ended
 		for _, batch := range f.Evidence.Batches {
 			r.accepted += int32(batch.Count)
 		}
-		delete(l.open, id)
 	case state.Final(messages.Send):
 		r.at, r.ended, r.recipients, r.accepted = at, ended, int32(f.Recipients), int32(f.Accepted)
 		if f.Batches == 1 {
@@ -151,8 +152,9 @@ func (l *Log) ofRequest(r *request, id string, state messages.State, f fact, seq
 			return
 		}
 		r.ended = uncertain
-		if l.open[id] = (&unsettled{over: sequence, fingerprint: f.Fingerprint}); f.UnsettledCount <= len(f.Unsettled) {
-			l.open[id].batches = slices.DeleteFunc(f.Unsettled, func(u messages.Unsettled) bool { return u.State != messages.Uncertain })
+		if f.UnsettledCount <= len(f.Unsettled) {
+			isSettled := func(u messages.Unsettled) bool { return u.State != messages.Uncertain }
+			l.open[id] = &unsettled{sequence, f.Fingerprint, slices.DeleteFunc(f.Unsettled, isSettled)}
 		}
 	}
 }
@@ -167,12 +169,4 @@ func fateIn(state messages.State, f fact) fate {
 	taken := state == messages.Accepted || state == messages.Partial
 	return fate{whole: taken && f.Accepted == f.Count, over: taken && !f.AfterUnknown,
 		refused: !taken && !f.AfterUnknown && state != messages.Uncertain}
-}
-
-// erase forgets what is to be reported of a request. Rows of its erased recipients are published without details.
-func (l *Log) erase(id string) {
-	if r := l.calls.known(id); r != nil {
-		r.erased = true
-	}
-	delete(l.open, id)
 }

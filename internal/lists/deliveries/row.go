@@ -3,10 +3,10 @@ package deliveries
 import (
 	"cmp"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -22,9 +22,8 @@ func identity(text []byte, e mail.Entry) []byte {
 	if e.EnvelopeID == "" {
 		return append(text, e.Raw...)
 	}
-	text = append(text, e.EnvelopeID...)
-	text = append(text, 0)
 	at := strings.LastIndexByte(e.To, '@') + 1
+	text = append(text, e.EnvelopeID+"\x00"...)
 	text = append(text, e.To[:at]...)
 	return append(text, strings.ToLower(e.To[at:])...)
 }
@@ -120,12 +119,12 @@ func rowOf(e mail.Entry, now time.Time, offset time.Duration) row {
 	if offset.Abs() > time.Hour { // then the answers' Date is as likely to be wrong as the rows' times
 		return r
 	}
-	created, accepted := e.CreatedAt, acceptedAt(e.EnvelopeID, e.CreatedAt)
-	switch at := envelopeTime(e.EnvelopeID); {
-	case !accepted.IsZero():
+	created, accepted := e.CreatedAt, envelopeTime(e.EnvelopeID)
+	switch {
+	case !accepted.IsZero() && !accepted.After(created.Add(time.Minute)) && !accepted.Before(created.Add(-maxQueueTime)):
 		r.accepted = accepted.Add(-offset).UnixMilli()
-	case at.Sub(now).Abs() < maxQueueTime: // hardly by chance: the row's own time is wrong, by a time zone perhaps
-		created = at
+	case accepted.Sub(now).Abs() < maxQueueTime: // hardly by chance: the row's own time is wrong, by a time zone perhaps
+		created = accepted
 	case created.After(now.Add(24 * time.Hour)):
 		created = time.Time{}
 	}
@@ -139,24 +138,11 @@ func rowOf(e mail.Entry, now time.Time, offset time.Duration) row {
 // 1970, in hexadecimal. The upstream does not document it; observed and assumed.
 const acceptedDigits = 11
 
-// acceptedAt reads the time of acceptance from an envelope_id; zero if it has none, or none that fits the row's time.
-func acceptedAt(envelope string, created time.Time) time.Time {
-	at := envelopeTime(envelope)
-	if at.After(created.Add(time.Minute)) || at.Before(created.Add(-maxQueueTime)) {
-		return time.Time{}
-	}
-	return at
-}
-
-// envelopeTime reads an envelope_id as a time; zero if it is not one.
+// envelopeTime reads the time of acceptance from an envelope_id; zero if it has none.
 func envelopeTime(envelope string) time.Time {
-	var all [9]byte
-	if len(envelope) != hex.EncodedLen(len(all)) {
+	id, err := hex.DecodeString(envelope)
+	if err != nil || len(id) != 9 {
 		return time.Time{}
 	}
-	if _, err := hex.Decode(all[:], []byte(envelope)); err != nil {
-		return time.Time{}
-	}
-	ms, _ := strconv.ParseInt(envelope[:acceptedDigits], 16, 64)
-	return time.UnixMilli(ms)
+	return time.UnixMilli(int64(binary.BigEndian.Uint64(id) >> (64 - 4*acceptedDigits)))
 }

@@ -185,12 +185,12 @@ func TestARowThatIsNeverTakenDoesNotHideWhatIsStored(t *testing.T) {
 }
 
 // What can never be encoded is not a reason to learn; what is before it is stored.
-func TestAnEventThatIsNoneOfTheLogIsAnError(t *testing.T) {
+func TestAnEventThatCannotBeEncodedIsAnError(t *testing.T) {
 	_, nc := devtest.Provisioned(t)
 	d := newSink(t, nc)
 	learn(t, d)
 	events := rows(0, 5)
-	events[2] = messages.Event{Operation: messages.Send, State: messages.Started, ID: "r1", Body: &messages.SendStarted{}}
+	events[2].Body.(*messages.DeliveryBody).Entry = []byte(`{ `)
 	if n, err := publish(d, events); n != 2 || err == nil || errors.Is(err, sweep.ErrBehind) {
 		t.Errorf("got %d, %v; want 2 and an error other than ErrBehind", n, err)
 	}

@@ -61,7 +61,6 @@ type Store struct {
 	turns   string
 	turn    uint64             // sequence of our message there; 0 means that another poller may be active
 	token   uint64             // turn, once all before it was learned; 0 means that nothing may be published
-	led     bool               // it has led, and no other poller was seen to have taken the leadership since
 	answers *nats.Subscription // to standbys; nil of one, and of one that resigned
 
 	// ReadSince is when the last complete sweep began, in nanoseconds since 1970; 0 before the first. A leader answers standbys
@@ -151,10 +150,7 @@ func (s *Store) LastMark(ctx context.Context) (sweep.Mark, error) {
 	if err == nil && e.Sequence != 0 {
 		err = messages.DecodeEvent(e.Body, &w)
 	}
-	if err != nil || e.Sequence == 0 {
-		return sweep.Mark{}, err
-	}
-	return markOf(w), nil
+	return markOf(w), err
 }
 
 func watermarkOf(m sweep.Mark) *messages.Watermark {

@@ -2,7 +2,6 @@ package sink
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -21,25 +20,18 @@ import (
 	"errand/pkg/messages"
 )
 
-// turn is the body of a message on the subject of turns.
-type turn struct{ Writer string }
-
 // leader is the subject on which a standby asks whether anybody leads. Nothing of it is stored.
 func (s *Store) leader() string { return "errand.leader." + string(s.operation) }
 
 // Lead writes a message on the subject of turns. Behind it no earlier write of any publisher is stored.
 func (s *Store) Lead(ctx context.Context) error {
 	s.turn, s.token = 0, 0
-	body, _ := json.Marshal(turn{s.writer}) // texts always encode
 	for try := 1; ; try++ {
-		last, lost, err := s.lastTurn(ctx)
-		switch {
-		case err != nil:
+		last, err := s.lastTurn(ctx)
+		if err != nil {
 			return err
-		case lost:
-			return sweep.ErrLed
 		}
-		m := &nats.Msg{Subject: s.turns, Data: body, Header: nats.Header{"content-type": {"application/json"}}}
+		m := &nats.Msg{Subject: s.turns, Data: []byte(s.writer), Header: nats.Header{}}
 		bus.Fence(m.Header, s.turns, last)
 		a, err := s.events.Publisher.Publish(ctx, m)
 		if err == nil {
@@ -55,7 +47,6 @@ const leadTries = 10
 
 // leads notes the turn, and answers from now on. sweep.ErrReset: the stream lost some of what it had.
 func (s *Store) leads(turn uint64) (err error) {
-	s.led = true
 	if s.answers == nil {
 		nc := s.js.Conn()
 		answer := func(m *nats.Msg) { _ = m.Respond(strconv.AppendInt(nil, s.ReadSince.Load(), 10)) }
@@ -73,26 +64,26 @@ func (s *Store) leads(turn uint64) (err error) {
 	return nil
 }
 
-// lastTurn returns the sequence of the last turn. If that is another poller's and this one led, it has lost the leadership.
-func (s *Store) lastTurn(ctx context.Context) (sequence uint64, lost bool, err error) {
+// lastTurn returns the sequence of the last turn. sweep.ErrLed: it is another poller's, and this one led until then.
+func (s *Store) lastTurn(ctx context.Context) (sequence uint64, err error) {
 	last, err := s.end(ctx, s.operation, s.turns)
-	if err != nil {
-		return 0, false, err
-	}
-	var by turn
-	if lost = s.led && last.Sequence > 0 && (json.Unmarshal(last.Body, &by) != nil || by.Writer != s.writer); lost {
+	if s.answers != nil && last.Sequence > 0 && string(last.Body) != s.writer {
 		s.Resign()
-		s.turn, s.token, s.led = 0, 0, false
+		s.turn, s.token = 0, 0
+		return 0, sweep.ErrLed
 	}
-	return last.Sequence, lost, nil
+	return last.Sequence, err
 }
 
 // Led reports whether another poller leads: one that leads sees it by the last turn, a standby asks. One that does not answer
 // is stopped or cut off.
-func (s *Store) Led(ctx context.Context) (led bool, err error) {
+func (s *Store) Led(ctx context.Context) (bool, error) {
 	if s.answers != nil {
-		_, led, err = s.lastTurn(ctx)
-		return led, err
+		_, err := s.lastTurn(ctx)
+		if errors.Is(err, sweep.ErrLed) {
+			return true, nil
+		}
+		return false, err
 	}
 	for range 2 {
 		asking, cancel := context.WithTimeout(ctx, retry.LeaderAnswer)
@@ -100,7 +91,7 @@ func (s *Store) Led(ctx context.Context) (led bool, err error) {
 		cancel()
 		switch {
 		case err == nil:
-			s.turn, s.token, s.led = 0, 0, false
+			s.turn, s.token = 0, 0
 			if read, err := strconv.ParseInt(string(answer.Data), 10, 64); err == nil && read > s.ReadSince.Load() {
 				s.ReadSince.Store(read)
 			}
@@ -209,10 +200,6 @@ var errUnencodable = errors.New("an event cannot be encoded")
 // encode makes the message of an event, in the memory of the one before: the connection has copied that. The fence keeps it single
 // without a Nats-Msg-Id.
 func (s *Store) encode(e messages.Event) (*nats.Msg, error) {
-	stored := lists.StoredAt(e, time.Time{})
-	if stored.ID == "" {
-		return nil, fmt.Errorf("%w: %s is not an event of a list", errUnencodable, e.Type())
-	}
 	body, err := e.Encode()
 	for err == nil && int64(len(body))+roomForHeaders > s.js.Conn().MaxPayload() && history.Abridge(e.Body) {
 		body, err = e.Encode()
@@ -220,7 +207,7 @@ func (s *Store) encode(e messages.Event) (*nats.Msg, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errUnencodable, err)
 	}
-	m := &s.message
+	m, stored := &s.message, lists.StoredAt(e, time.Time{})
 	clear(m.Header)
 	m.Subject, m.Reply, m.Data = e.Subject(), "", body
 	e.Headers(m.Header, s.events.Source, stored.ID)

@@ -65,8 +65,8 @@ func (r *run[T]) learn(ctx context.Context) error {
 	return nil
 }
 
-// readKept asks what is kept of the events, and forgets what is not. After a long absence nothing is kept, and what came
-// since the last event is still to be published: the events that are stored meanwhile do not change that.
+// readKept asks since when events are kept, and forgets those that are not. After a long absence none is kept, and what came
+// since the last one is still to be published: events that are stored meanwhile do not change that.
 func (r *run[T]) readKept(ctx context.Context) error {
 	now := time.Now()
 	kept, err := r.Sink.Kept(ctx)
@@ -174,24 +174,19 @@ func (r *run[T]) settle(most int) (rest []Row[T], err error) {
 // extra is rows from another source than the pages, such as a look-up.
 type extra[T any] struct {
 	rows []Row[T]
-	done chan<- error // has room for one
+	done chan<- error
 }
 
 func (s *Sweeper[T]) init() { s.once.Do(func() { s.asked = make(chan extra[T]) }) }
 
-// Publish has rows from another source stored, each state once; they do not move the mark. It waits for Run, and is safe for
-// concurrent use. ErrLed: another sweeper leads.
+// Publish has rows from another source stored, each state once; they do not move the mark. It waits for Run until ctx ends,
+// and is safe for concurrent use. ErrLed: another sweeper leads.
 func (s *Sweeper[T]) Publish(ctx context.Context, rows []Row[T]) error {
 	s.init()
-	done := make(chan error, 1)
+	done := make(chan error)
 	select {
 	case s.asked <- extra[T]{rows, done}:
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-	select {
-	case err := <-done:
-		return err
+		return <-done
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}

@@ -61,8 +61,8 @@ type Settings struct {
 	Name     string        // of the list, for people
 	Interval time.Duration // maximum pause between two sweeps, used when nothing happens
 	Limit    int           // rows to request per page
-	Overlap  time.Duration // how late a row may be that is found within minutes; others wait for the scan
-	Since    time.Time     // how far back a list is published that was never read; zero means all of it
+	Overlap  time.Duration // rows that are late by this at most are found within minutes; others wait for the scan
+	Since    time.Time     // how far back to publish a list that was never read; zero means all of it
 	// RoundEvery is the time from one scan of the whole list to the next; 0 means as often as its length allows.
 	RoundEvery time.Duration
 	// Recent is the age up to which rows are read again in each interval, newest first; 0: Overlap, every few intervals,
@@ -75,7 +75,7 @@ type Settings struct {
 // maxFailures is the number of sweeps in a row that must fail before a sweeper that worked is not ready.
 const maxFailures = 3
 
-// Fault returns why the sweeper is not ready, "" if it is. It is not before its first complete sweep, unless another one leads.
+// Fault returns why the sweeper is not ready, "" if it is. Before its first complete sweep it is not, unless another sweeper leads.
 func (s *Sweeper[T]) Fault() string {
 	if f := s.fault.Load(); f != nil {
 		return f.why
@@ -123,8 +123,8 @@ func (s *Sweeper[T]) Run(ctx context.Context) {
 	}
 }
 
-// standBy follows what the one that leads publishes, until none does; then it takes the leadership. One whose sweeps failed,
-// and it says by what, tries first whether it can read the list.
+// standBy follows what the leader publishes until nobody leads, and then takes the leadership. After sweeps that failed with
+// err it first makes sure that it can read the list.
 func (r *run[T]) standBy(ctx context.Context, err error) error {
 	unread, failures := err != nil && !errors.Is(err, ErrLed) && !errors.Is(err, ErrReset), 0
 	if unread {
@@ -163,7 +163,7 @@ func (r *run[T]) standBy(ctx context.Context, err error) error {
 	return context.Cause(ctx)
 }
 
-// follows learns now and then what the one that leads published, so that little is left to learn when it is gone.
+// follows learns now and then what the leader published, so that little is left to learn when that is gone.
 func (r *run[T]) follows(ctx context.Context) error {
 	if time.Since(r.followed) < retry.RoundEvery {
 		return nil
@@ -175,7 +175,7 @@ func (r *run[T]) follows(ctx context.Context) error {
 	return r.learn(ctx)
 }
 
-// sweeps sweeps until ctx ends, or another sweeper leads or should, or all must be learned again.
+// sweeps sweeps until ctx ends, another sweeper leads or should lead, or everything must be learned again.
 func (r *run[T]) sweeps(ctx context.Context) error {
 	failures, period := 0, r.Interval
 	for {
@@ -224,12 +224,11 @@ func (s *Sweeper[T]) failed(err error, failures int) time.Duration {
 	if held {
 		wait = max(s.Policy.Max, retry.Asked(err), retry.SweepMin)
 	}
-	first := s.fault.Load() == nil
 	if !held || s.Fault() == "" || time.Since(s.warned) >= retry.WarnAgain {
 		s.warned = time.Now()
 		s.Logger.Warn().Err(err).Dur("again_in_ms", wait).Msg("sweep: failed")
 	}
-	if held || first || s.Fault() != "" || failures >= maxFailures {
+	if held || s.Fault() != "" || failures >= maxFailures {
 		s.say(err)
 	}
 	return wait

@@ -84,25 +84,23 @@ const early = 24 * time.Hour
 
 // match returns a record's request: exact if one request alone has its order number. Deductions, which are many, name no others.
 func (o orders) match(r Record) messages.TransactionMatch {
-	match, found := messages.TransactionMatch{Confidence: messages.MatchNone}, 0
+	match := messages.TransactionMatch{Confidence: messages.MatchNone}
 	for i, name := range r.names {
 		owners := o[fold(name)]
 		if r.Kind == messages.Deduction && len(owners) > 1 {
 			return messages.TransactionMatch{Confidence: messages.MatchAmbiguous}
 		}
 		for _, owner := range owners {
-			found++
-			if len(match.Candidates) < maxCandidates {
-				match.Candidates = append(match.Candidates, owner.request)
-			}
+			match.Candidates = append(match.Candidates, owner.request)
 			switch older := !r.At.IsZero() && r.At.Before(time.Unix(int64(owner.since), 0).Add(-early)); {
-			case found > 1, i > 0 && !older: // of the record itself, and the mandate has another
+			case len(match.Candidates) > 1, i > 0 && !older: // of the record itself, and the mandate has another
 				match.Confidence = messages.MatchAmbiguous
 			case !older:
 				match.Confidence = messages.MatchExact
 			}
 		}
 	}
+	match.Candidates = match.Candidates[:min(len(match.Candidates), maxCandidates)]
 	if match.Confidence == messages.MatchNone {
 		match.Candidates = nil
 	}

@@ -80,7 +80,6 @@ type Poller struct {
 type process struct {
 	left    *int
 	paused  bool
-	led     bool   // it has led, and did not notice yet that another one does
 	token   uint64 // of its leadership; 0 when there is none
 	learned uint64 // sequence up to which it learned
 }
@@ -100,7 +99,7 @@ func (p *Poller) Lead(context.Context) error {
 		return sweep.ErrLed
 	}
 	p.turn, p.leader = p.put(Message{}), &p.process
-	p.token, p.led, p.left = p.turn, true, &p.Left
+	p.token, p.left = p.turn, &p.Left
 	if p.answer == nil {
 		p.answer = map[*process]struct{}{}
 	}
@@ -112,7 +111,7 @@ func (p *Poller) Lead(context.Context) error {
 func (p *Poller) Led(context.Context) (bool, error) {
 	p.Mu.Lock()
 	defer p.Mu.Unlock()
-	if _, leads := p.answer[&p.process]; leads {
+	if p.answers() {
 		return p.lost(), nil
 	}
 	for other := range p.answer {
@@ -123,12 +122,18 @@ func (p *Poller) Led(context.Context) (bool, error) {
 	return false, nil
 }
 
+// answers reports whether the poller leads, as far as it knows.
+func (p *Poller) answers() bool {
+	_, answers := p.answer[&p.process]
+	return answers
+}
+
 // lost reports whether the poller led and another one took the leadership.
 func (p *Poller) lost() bool {
-	lost := p.led && p.leader != &p.process
+	lost := p.answers() && p.leader != &p.process
 	if lost {
 		delete(p.answer, &p.process)
-		p.led, p.token = false, 0
+		p.token = 0
 	}
 	return lost
 }
