@@ -312,6 +312,7 @@ func (c *islands) led(in *installation, info, stepDown, name string, body []byte
 // under way: it takes the outcome and cannot store it, and says of the same event, written again, that it is in
 // process. The outcome is kept until the others have it: no call becomes one of unknown fate.
 func TestAnOutcomeOutlivesTheLeaderThatCouldNotStoreIt(t *testing.T) {
+	t.Parallel()
 	for _, p := range writes {
 		t.Run(p.program, func(t *testing.T) {
 			dir := releaseBuild.programs(t)

@@ -24,6 +24,7 @@ const filler = "FILLER"
 // The account, or the whole server, has no room while calls are under way: each program says at /readyz what the server
 // answers, for as long as that lasts; it stores its outcomes when there is room, and is ready again by itself.
 func TestNoRoomShowsInReadinessUntilThereIsSome(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name, says string
 		fill       func(*testing.T, *installation) (room func())
@@ -84,6 +85,7 @@ func fillServer(t *testing.T, in *installation) (room func()) {
 // A stream has reached its limit of bytes while others have room: the program that writes to it says so at /readyz for
 // as long as that lasts, makes no call that it cannot record, drops nothing, and goes on by itself when there is room.
 func TestAFullStreamShowsInReadinessUntilThereIsRoom(t *testing.T) {
+	t.Parallel()
 	bad := func(id string, _ ...string) map[string]any { return query(id) }
 	for _, c := range []struct {
 		stream string

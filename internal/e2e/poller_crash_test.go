@@ -13,14 +13,15 @@ import (
 // A poller dies in its first sweep of three pages, at each of its steps and with a page half published; rows change and
 // come in before the next one starts, which goes on from there. What was written is not yet sent.
 func TestAPollerSurvivesEveryCrash(t *testing.T) {
+	t.Parallel()
 	failpointBuild.programs(t)
 	for _, c := range []struct {
 		die         string
 		least, most int // events published when it crashed
 	}{
-		{"page", 0, 0}, {"before publish", 0, 0}, {"publishing@60", 0, 60}, {"before publish@2", 100, 100}, {"page@2", 100, 100},
-		{"page@3", 100, 200}, {"publishing@160", 100, 160}, {"publishing@240", 200, 240}, {"after publish", 100, 100},
-		{"after publish@2", 200, 200}, {"after publish@3", 250, 250}, {"before mark", 250, 250}, {"after mark", 250, 250},
+		{"page", 0, 0}, {"before publish", 0, 0}, {"publishing@60", 0, 60}, {"before publish@2", 0, 100}, {"page@2", 0, 100},
+		{"page@3", 100, 200}, {"publishing@160", 0, 160}, {"publishing@240", 100, 240}, {"after publish", 100, 200},
+		{"after publish@2", 200, 250}, {"after publish@3", 250, 250}, {"before mark", 250, 250}, {"after mark", 250, 250},
 	} {
 		t.Run(c.die, func(t *testing.T) {
 			l := installLog(t, 100)
@@ -43,6 +44,7 @@ func TestAPollerSurvivesEveryCrash(t *testing.T) {
 // another one has published everything. It is fenced: what it was about to publish,
 // or believes unpublished, is not published again. It notices, and works as before.
 func TestAStoppedPollerPublishesNothingTwice(t *testing.T) {
+	t.Parallel()
 	failpointBuild.programs(t)
 	for _, at := range []string{"after mark", "before publish", "before publish@2", "publishing@60", "publishing@160"} {
 		t.Run(at, func(t *testing.T) {
@@ -173,6 +175,7 @@ func (p *past) row(row map[string]any) {
 // again; another one publishes the rest, and a third one beside it: each summary and
 // resolution is published, and once.
 func TestReportsOnRequestsSurviveEveryCrashOfThePoller(t *testing.T) {
+	t.Parallel()
 	failpointBuild.programs(t)
 	const rows, mark, reports = 5, 1, 2 // two summaries at least
 	die := []string{"before mark", "after mark", "before publish report", "after publish report", "before publish resolved",

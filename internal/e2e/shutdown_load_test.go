@@ -77,6 +77,7 @@ func TestSIGTERMBetweenTwoBatchesLosesNone(t *testing.T) {
 // Three replicas are replaced one after the other, over and over, while the queue stays full and calls take 0 to 200
 // ms. Nothing is taken twice: each request is delivered once, called once, and has one outcome.
 func TestRollingRestartRedeliversNothing(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ workers, waiting, rounds int }{{2, 20, 3}, {16, 200, 5}} {
 		t.Run(fmt.Sprint("CONCURRENCY=", c.workers), func(t *testing.T) {
 			in := install(t, fmt.Sprint("CONCURRENCY=", c.workers))

@@ -43,6 +43,7 @@ func TestSignalsWaitForALongCall(t *testing.T) {
 // A call that is longer than the grace is given up: the program says so, and another
 // one finds out what became of the call as soon as its deadline has passed.
 func TestGraceEndsACallThatIsTooLong(t *testing.T) {
+	t.Parallel()
 	for _, c := range writes {
 		t.Run(c.program, func(t *testing.T) {
 			in := install(t, "SHUTDOWN_GRACE=1s", "UPSTREAM_TIMEOUT=4s", "RETRY_TRIES=1")
