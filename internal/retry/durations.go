@@ -44,7 +44,6 @@ const (
 	LearnedOffset   = 24 * time.Hour         // how long it is taken for known
 	Longest         = 15 * time.Minute       // bounds a deferral, what an upstream may ask for, and the pause between two probes
 	SweepMin        = time.Second            // the shortest pause between two sweeps of a list
-	PageAhead       = 100 * time.Millisecond // how long a page of it is waited for before what is under way is stored
 	ListIsLate      = time.Minute            // how long a list may show the state before one that was just looked up
 	RoundEvery      = time.Minute            // the shortest time from one scan of a list to the next
 	LongRound       = 10 * time.Minute       // a scan that is too long for rows that may change

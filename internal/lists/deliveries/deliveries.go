@@ -135,7 +135,7 @@ func (l *Log) Learn(ctx context.Context, take func(sweep.Stored)) error {
 // Publish begins to store an event for each row, under the request that it is of.
 func (l *Log) Publish(ctx context.Context, rows []sweep.Row[mail.Entry]) (wait func() (stored int, err error)) {
 	if err := l.update(ctx); err != nil {
-		return func() (int, error) { return 0, err }
+		return sweep.Done(0, err)
 	}
 	now, offset := time.Now(), l.clock.offset()
 	events := make([]messages.Event, len(rows))
@@ -153,7 +153,7 @@ func (l *Log) Publish(ctx context.Context, rows []sweep.Row[mail.Entry]) (wait f
 	}
 	if len(bounces) > 0 {
 		if err := l.Suppress(ctx, bounces); err != nil {
-			return func() (int, error) { return 0, fmt.Errorf("%w: %w", sweep.ErrBehind, err) }
+			return sweep.Done(0, fmt.Errorf("%w: %w", sweep.ErrBehind, err))
 		}
 	}
 	return l.store(ctx, events)

@@ -114,22 +114,19 @@ func (s *Store) Resign() {
 }
 
 // Publish begins to store events under the leadership that Learn took. In a cluster, which has one fenced write in flight at a time,
-// they go in atomic batches when they are waited for. Errors: see sweep.Sink.
+// they go in atomic batches, one after the other. Errors: see sweep.Sink.
 func (s *Store) Publish(ctx context.Context, events []messages.Event) (wait func() (stored int, err error)) {
-	token, sent := s.token, (*bus.Writes)(nil)
-	if token != 0 && !s.atomic && len(events) > 0 {
-		sent = s.send(events, false)
+	switch {
+	case s.token == 0:
+		return sweep.Done(0, sweep.ErrBehind)
+	case s.atomic || len(events) == 0:
+		stored, err := s.batches(ctx, events)
+		return sweep.Done(stored, s.settle(err))
 	}
-	return func() (stored int, err error) {
-		switch {
-		case sent != nil:
-			stored, err = sent.Wait(ctx)
-			s.atomic = s.atomic || bus.IsInFlight(err) // writes behind a refused one may be stored: that is learned
-		case token == 0 || token != s.token: // what was begun before has failed
-			return 0, sweep.ErrBehind
-		default:
-			stored, err = s.batches(ctx, events)
-		}
+	writes := s.send(events, false)
+	return func() (int, error) {
+		stored, err := writes.Wait(ctx)
+		s.atomic = s.atomic || bus.IsInFlight(err) // writes behind a refused one may be stored: that is learned
 		return stored, s.settle(err)
 	}
 }

@@ -182,17 +182,10 @@ func TestRowsArePublishedWhoeverCannotReadTheList(t *testing.T) {
 	})
 }
 
-// lazy is a sink that stores rows when they are waited for, as in a cluster.
-type lazy struct{ *sink }
-
-func (l *lazy) Publish(ctx context.Context, rows []Row[int]) func() (int, error) {
-	return func() (int, error) { return l.sink.Publish(ctx, rows)() }
-}
-
 // While a page takes its time, the rows of the one before are published, and those that others see.
 func TestAPageThatTakesItsTimeDelaysNoOtherRows(t *testing.T) {
 	inOrderedWorld(t, 200, func(w *world) {
-		w.sweeper.Sink = &lazy{&sink{store: w.store}}
+		w.sweeper.Sink = &sink{store: w.store}
 		refused := make(chan struct{})
 		w.answer = func(number, _ int) error {
 			if len(w.rows) == 200 || number == 1 {

@@ -69,6 +69,11 @@ type Sink[T any] interface {
 	Swept(ctx context.Context, completeThrough time.Time) error
 }
 
+// Done is a wait for what has ended.
+func Done(stored int, err error) (wait func() (int, error)) {
+	return func() (int, error) { return stored, err }
+}
+
 // Leadership is the part of a Sink that is the same for every list: who leads, and how far the list is published.
 type Leadership interface {
 	// Lead takes the leadership, from whichever sweeper has it. ErrLed: another sweeper has taken it from this one, which is a

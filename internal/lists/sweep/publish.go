@@ -146,7 +146,7 @@ func (r *run[T]) publish(ctx context.Context, rows []Row[T], place func(i int) i
 
 // settle waits until at most so many batches are under way, none after an error, and returns the rows that were not stored.
 func (r *run[T]) settle(most int) (rest []Row[T], err error) {
-	for len(r.underWay) > most {
+	for len(r.underWay) > most || err != nil && len(r.underWay) > 0 {
 		b := r.underWay[0]
 		r.underWay = r.underWay[1:]
 		n, failed := b.wait()
@@ -161,11 +161,8 @@ func (r *run[T]) settle(most int) (rest []Row[T], err error) {
 			}
 		}
 		rest = append(rest, b.rows[n:]...)
-		if failed != nil {
-			most = 0
-			if err == nil || !errors.Is(failed, ErrBehind) && !errors.Is(err, ErrReset) {
-				err = failed
-			}
+		if failed != nil && (err == nil || !errors.Is(failed, ErrBehind) && !errors.Is(err, ErrReset)) {
+			err = failed
 		}
 	}
 	return rest, err

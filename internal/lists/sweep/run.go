@@ -77,7 +77,7 @@ func (r *run[T]) page(ctx context.Context, number int) (Page[T], error) {
 }
 
 // follow goes on with a reading until it is done, or enough says so. The next page is read while one is published, and published
-// while that one's events are on their way, unless it takes its time: those of a cluster's go when they are waited for.
+// while that one's events are on their way.
 func (r *run[T]) follow(ctx context.Context, w *reading, enough func(keys []uint64) bool) error {
 	ctx, stop := context.WithCancel(ctx)
 	var ahead sync.WaitGroup
@@ -95,10 +95,7 @@ func (r *run[T]) follow(ctx context.Context, w *reading, enough func(keys []uint
 		read := make(chan time.Time)
 		if !ends {
 			most = 1
-			ahead.Go(func() {
-				page, err = r.page(ctx, w.page)
-				close(read)
-			})
+			ahead.Go(func() { defer close(read); page, err = r.page(ctx, w.page) })
 		}
 		failpoint.Here(failpoint.Page)
 		if err := r.publish(ctx, rows, place, most); err != nil {
@@ -108,18 +105,8 @@ func (r *run[T]) follow(ctx context.Context, w *reading, enough func(keys []uint
 			r.believe(w)
 			return r.stayed(ctx, w)
 		}
-		if err := r.pause(ctx, time.After(0), true); err != nil {
+		if err := r.pause(ctx, read, true); err != nil {
 			return err
-		}
-		select {
-		case <-read:
-		case <-time.After(retry.PageAhead):
-			if err := r.publish(ctx, nil, nil, 0); err != nil {
-				return err
-			}
-			if err := r.pause(ctx, read, true); err != nil {
-				return err
-			}
 		}
 		ahead.Wait()
 	}

@@ -113,15 +113,11 @@ func (l *List) Learn(ctx context.Context, take func(sweep.Stored)) error {
 	})
 }
 
-// Publish stores an event for each record, under the request that it is of, when it is waited for. A record of which another state
-// was published since it was read has none: that may be the later one.
+// Publish stores an event for each record, under the request that it is of. A record of which another state was published since it
+// was read has none: that may be the later one.
 func (l *List) Publish(ctx context.Context, rows []sweep.Row[Record]) (wait func() (stored int, err error)) {
-	return func() (int, error) { return l.publish(ctx, rows) }
-}
-
-func (l *List) publish(ctx context.Context, rows []sweep.Row[Record]) (stored int, err error) {
 	if err := l.orders.update(ctx, l.Store); err != nil { // their requests may be newer than the last look
-		return 0, fmt.Errorf("%w: %w", sweep.ErrBehind, err)
+		return sweep.Done(0, fmt.Errorf("%w: %w", sweep.ErrBehind, err))
 	}
 	now := time.Now()
 	var events []messages.Event
@@ -130,14 +126,14 @@ func (l *List) publish(ctx context.Context, rows []sweep.Row[Record]) (stored in
 		match := l.orders.match(row.Item)
 		if row.Item.Kind == messages.Application && match.Confidence == messages.MatchExact {
 			if err := l.compare(ctx, match.Candidates[0], row.Item); err != nil {
-				return 0, fmt.Errorf("%w: %w", sweep.ErrBehind, err)
+				return sweep.Done(0, fmt.Errorf("%w: %w", sweep.ErrBehind, err))
 			}
 		}
 		if l.states.isNext(row) {
 			events, places = append(events, row.Item.event(row.ID, match, now, l.WithoutPayer)), append(places, i)
 		}
 	}
-	stored, err = l.Store.Publish(ctx, events)()
+	stored, err := l.Store.Publish(ctx, events)()
 	for i, e := range events[:stored] {
 		row := rows[places[i]]
 		if row.Item.by == "" { // only what was looked up is ahead of the list
@@ -146,7 +142,7 @@ func (l *List) publish(ctx context.Context, rows []sweep.Row[Record]) (stored in
 		l.states.note(row.ID, row.Before)
 		l.Published(kinds[e.Operation], e.Body.(*messages.TransactionBody).Match.Confidence)
 	}
-	return append(places, len(rows))[stored], err
+	return sweep.Done(append(places, len(rows))[stored], err)
 }
 
 // Swept does nothing.
