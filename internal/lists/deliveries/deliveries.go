@@ -19,6 +19,7 @@ package deliveries
 import (
 	"cmp"
 	"context"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"sync/atomic"
@@ -181,9 +182,10 @@ func (l *Log) eventFor(listed sweep.Row[mail.Entry], r *row, now time.Time) (mes
 		r.to[i], r.from[i] = known.KeyOf(listed.Item.To), known.KeyOf(listed.Item.From)
 	}
 	f := l.calls.match(*r)
-	e := eventOf(listed.Item, listed.ID, now)
-	body := e.Body.(*messages.DeliveryBody)
-	body.Match = f.Match
+	reply := listed.Item.Reply()
+	body := &messages.DeliveryBody{Common: messages.Common{At: messages.Time{Time: now}}, EventID: hex.EncodeToString(listed.ID[:]),
+		Entry: listed.Item.Raw, SMTP: reply, Match: f.Match}
+	e := messages.Event{Operation: messages.Delivery, State: statusOf(listed.Item, reply), ID: messages.Unmatched, Body: body}
 	if f.in == nil {
 		return e, f
 	}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
-	"time"
 
 	"errand/internal/lists"
 	"errand/internal/lists/sweep"
@@ -38,7 +37,7 @@ func FuzzRow(f *testing.F) {
 			}
 			row.To = to
 		}
-		e := eventOf(row, rowsOf([]mail.Entry{row}, time.Now())[0].ID, time.Now())
+		e := eventOf(New(Config{}), row)
 		body, err := e.Encode()
 		if err != nil || len(body) > 512<<10 || strings.ContainsAny(e.Subject(), " *>\r\n") || strings.Count(e.Subject(), ".") != 3 {
 			t.Fatalf("%s: %d bytes, %v", e.Subject(), len(body), err)

@@ -14,12 +14,18 @@ import (
 	"errand/pkg/messages"
 )
 
+// eventOf is a poller's event about a row that is read now.
+func eventOf(l *Log, e mail.Entry) messages.Event {
+	of := rowOf(e, time.Now(), 0)
+	event, _ := l.eventFor(rowsOf([]mail.Entry{e}, time.Now())[0], &of, time.Now())
+	return event
+}
+
 // matchOf is a poller's match of a row: the confidence, the request and the recipient.
 func (s *scenario) matchOf(l *Log, to, from string, accepted time.Time) string {
 	s.Helper()
 	row := mail.Entry{EnvelopeID: fmt.Sprintf("%011x%07x", accepted.UnixMilli(), 1), To: to, From: from, CreatedAt: accepted}
-	of := rowOf(row, time.Now(), 0)
-	e, _ := l.eventFor(rowsOf([]mail.Entry{row}, time.Now())[0], &of, time.Now())
+	e := eventOf(l, row)
 	body := e.Body.(*messages.DeliveryBody)
 	at, sign, _ := strings.Cut(body.Recipient, "?")
 	if unsure := body.Recipient != at; unsure != (body.Match.Confidence == messages.MatchUnique) {

@@ -87,13 +87,6 @@ func statusOf(e mail.Entry, reply messages.SMTP) messages.State {
 	return messages.Unknown // there is no reply, or it contradicts delivered
 }
 
-// eventOf is the event about a row and its state, which id names, before it is matched.
-func eventOf(e mail.Entry, id sweep.ID, now time.Time) messages.Event {
-	reply := e.Reply()
-	return messages.Event{Operation: messages.Delivery, State: statusOf(e, reply), ID: messages.Unmatched, Body: &messages.DeliveryBody{
-		Common: messages.Common{At: messages.Time{Time: now}}, EventID: hex.EncodeToString(id[:]), Entry: e.Raw, SMTP: reply}}
-}
-
 // row is what a match needs of a row of the sending log: times in milliseconds since 1970 by our clock, 0 if unknown.
 type row struct {
 	to, from party

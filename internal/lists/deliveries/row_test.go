@@ -88,7 +88,7 @@ func TestARowThatFitsIntoNoEventIsCut(t *testing.T) {
 	large := strings.Repeat("x", 128<<10)
 	for _, raw := range []string{`{"to":"` + large + `"}`, `{"to":"a","from":"` + large + `"}`, `["` + large + `"]`} {
 		e := mail.Entry{Raw: json.RawMessage(raw), To: "a@example.test", EnvelopeID: "1"}
-		event := eventOf(e, rowsOf([]mail.Entry{e}, time.Now())[0].ID, time.Now())
+		event := eventOf(New(Config{}), e)
 		for len(event.Body.(*messages.DeliveryBody).Entry) > 4096 && history.Abridge(event.Body) { // as the sink does
 		}
 		if data, err := event.Encode(); err != nil || len(data) > 4096+1024 || !json.Valid(data) {

@@ -143,10 +143,8 @@ func (s *Store) Mark(ctx context.Context, m sweep.Mark) error {
 
 // LastMark returns what the last watermark says; a zero mark if there is none.
 func (s *Store) LastMark(ctx context.Context) (sweep.Mark, error) {
-	ctx, cancel := context.WithTimeout(ctx, retry.Storage)
-	defer cancel()
 	var w messages.Watermark
-	e, err := s.events.Last(ctx, s.operation, s.operation.Subject(messages.Marked, ""))
+	e, err := s.end(ctx, s.operation, s.operation.Subject(messages.Marked, ""))
 	if err == nil && e.Sequence != 0 {
 		err = messages.DecodeEvent(e.Body, &w)
 	}

@@ -127,12 +127,11 @@ func (r *run[T]) step(ctx context.Context, of **reading, until time.Time) error 
 		return err
 	}
 	*of = nil
-	if w.skipped {
-		return nil
-	}
-	if of == &r.scan || w.Back.IsZero() {
+	switch {
+	case w.skipped:
+	case of == &r.scan || w.Back.IsZero():
 		r.ended(w)
-	} else {
+	default:
 		r.readLast.Store(w)
 	}
 	return nil

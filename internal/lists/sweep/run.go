@@ -102,8 +102,7 @@ func (r *run[T]) follow(ctx context.Context, w *reading, enough func(keys []uint
 			return err
 		}
 		if ends {
-			r.believe(w)
-			return r.stayed(ctx, w)
+			return r.believe(ctx, w)
 		}
 		if err := r.pause(ctx, read, true); err != nil {
 			return err
@@ -145,10 +144,13 @@ func (r *run[T]) note(w *reading, page Page[T]) []uint64 {
 	return keys
 }
 
-// believe decides whether empty pages were the end of the list, though its total says more: if they are found again, not nearer.
-func (r *run[T]) believe(w *reading) {
+// believe decides whether a reading that has ended was complete. Empty pages are the end of the list, though its total says more,
+// if they are found again, not nearer. Where a total that stands still may hide that the list drops rows in front and grows
+// behind, or no total says where it ends, the first page must be the same when it is read again.
+func (r *run[T]) believe(ctx context.Context, w *reading) error {
 	switch {
 	case !w.done:
+		return nil
 	case !w.short:
 		r.depth = 0
 	case r.depth == 0 || w.end < r.depth:
@@ -156,12 +158,7 @@ func (r *run[T]) believe(w *reading) {
 	default:
 		w.skipped = w.skipped || w.Began.Sub(r.depthAt) < r.roundEvery()
 	}
-}
-
-// stayed looks at the first page of a complete reading again where a total that stands still may hide that the list drops rows
-// in front and grows behind, or no total says where it ends.
-func (r *run[T]) stayed(ctx context.Context, w *reading) error {
-	if ordered, _ := w.newestFirst(); !w.done || ordered && !w.again || w.page < 2 || len(w.first) == 0 {
+	if ordered, _ := w.newestFirst(); ordered && !w.again || w.page < 2 || len(w.first) == 0 {
 		return nil
 	}
 	page, err := r.page(ctx, 1)

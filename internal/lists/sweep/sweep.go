@@ -217,10 +217,7 @@ func (r *run[T]) sweeps(ctx context.Context) error {
 // failed logs a failed sweep and returns the pause after it. While the account is refused, each sweep's first read is the
 // probe.
 func (s *Sweeper[T]) failed(err error, failures int) time.Duration {
-	var e *clients.Error
-	upstream := errors.As(err, &e)
-	wait := max(s.Interval, min(s.Interval<<min(failures-1, 10), s.Policy.Max), retry.Asked(err))
-	held := upstream && e.Fate == clients.Held
+	wait, held := max(s.Interval, min(s.Interval<<min(failures-1, 10), s.Policy.Max), retry.Asked(err)), clients.FateOf(err) == clients.Held
 	if held {
 		wait = max(s.Policy.Max, retry.Asked(err), retry.SweepMin)
 	}

@@ -63,13 +63,7 @@ func (l *LookUps) looks(what string, by messages.TransactionBy, op messages.Oper
 		Next: func(ctx context.Context, from uint64, since time.Time) (history.Pending, error) {
 			return l.Open(ctx, op, state, from, since)
 		},
-		Look: func(ctx context.Context, o history.Pending, before, age time.Duration) (looked bool, err error) {
-			if err := l.Leads(ctx); err != nil {
-				return false, err
-			}
-			return look(ctx, o, before, age)
-		},
-		Late: func(late time.Duration) { l.LookedUp(by, late) }}
+		Look: look, Late: func(late time.Duration) { l.LookedUp(by, late) }}
 }
 
 // open looks an enrollment up whose link was published, unless it is decided or its link has expired long ago.
@@ -138,6 +132,9 @@ const (
 )
 
 func (l *LookUps) look(ctx context.Context, order string, by messages.TransactionBy) (looked bool, err error) {
+	if err := l.Leads(ctx); err != nil {
+		return false, err
+	}
 	asked := time.Now()
 	found, err := mandates.Read(ctx, nil, l.Upstream, l.Policy, mandate.Filter{OrderNumber: order, Limit: MaxPage}, lookPages)
 	if err != nil {

@@ -27,13 +27,6 @@ type last struct {
 	seen          time.Time
 }
 
-// reset forgets all states.
-func (s *states) reset() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.last = map[uint64]last{}
-}
-
 // identify returns the id of the state that a reading shows of a record, and the state before it: the same if it is the last one.
 // A reading that was asked for before the last change was seen may show an older state, and soon after a look-up the one before: it counts
 // as showing the last one.

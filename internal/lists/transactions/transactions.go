@@ -61,8 +61,9 @@ func New(c Config) *List {
 
 // Reset forgets what was read and learned: all is read and learned again.
 func (l *List) Reset() {
-	l.orders, l.applications = orders{}, map[string]application{}
-	l.states.reset()
+	l.states.mu.Lock()
+	defer l.states.mu.Unlock()
+	l.orders, l.applications, l.states.last = orders{}, map[string]application{}, map[uint64]last{}
 }
 
 // MaxPage is how many bytes a page may have: one record with a large field must not stop the others.
