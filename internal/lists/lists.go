@@ -24,10 +24,12 @@ import (
 // Store keeps a list's events, and reads the events about requests that its rows are matched to.
 type Store interface {
 	sweep.Leadership
+	// Reset is called after sweep.ErrReset: Learn and Requests take all again.
+	Reset()
 	// Learn calls take with what is known of the stored events: see sweep.Sink. It returns take's error.
 	Learn(ctx context.Context, take func(Stored) error) error
 	// Requests calls take with the events about requests, each kind in order: those stored since a time that it has not taken
-	// before, or all again after sweep.ErrReset. It has everything that was stored before it is called. It returns take's error.
+	// before. It has everything that was stored before it is called. It returns take's error.
 	Requests(ctx context.Context, since time.Time, take func(history.Entry) error) error
 	// Publish begins to store events: see sweep.Sink.
 	Publish(ctx context.Context, events []messages.Event) (wait func() (stored int, err error))

@@ -86,12 +86,17 @@ type Log struct {
 // New makes a Log that knows nothing yet.
 func New(c Config) *Log {
 	l := &Log{Config: c}
-	l.Reset()
+	l.forget()
 	return l
 }
 
 // Reset forgets what was read and learned: all is read and learned again.
 func (l *Log) Reset() {
+	l.Store.Reset()
+	l.forget()
+}
+
+func (l *Log) forget() {
 	l.calls, l.open = calls{max: l.Recipients, dropped: l.Dropped}, map[string]*unsettled{}
 	l.since, l.updated, l.scanned = time.Time{}, false, time.Time{}
 }

@@ -20,7 +20,7 @@ func (d *restored) Kept(ctx context.Context) (time.Time, error) {
 	if d.said {
 		return d.store.Kept(ctx)
 	}
-	d.said, d.next, d.eventsRead = true, 0, 0
+	d.said = true
 	return time.Time{}, sweep.ErrReset
 }
 

@@ -93,6 +93,8 @@ func (d *store) Learn(_ context.Context, take func(lists.Stored) error) error {
 	return nil
 }
 
+func (d *store) Reset() { d.next, d.eventsRead = 0, 0 }
+
 func (d *store) Kept(context.Context) (time.Time, error) { return d.kept, nil }
 
 func (d *store) Publish(_ context.Context, events []messages.Event) func() (int, error) {

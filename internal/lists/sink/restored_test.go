@@ -29,8 +29,14 @@ func requestsOf(t *testing.T, d *sink.Store) (n int) {
 // The disk of a server is set back, or has lost what was written last: the stream is as old as before and has our
 // leadership. The next write that is stored shows it, also the one by which the leadership is taken.
 func TestAStreamThatWasSetBackIsNoticed(t *testing.T) {
+	t.Run("a write each", func(t *testing.T) { noticesThatItWasSetBack(t, func(*sink.Store) {}) })
+	t.Run("in batches", func(t *testing.T) { noticesThatItWasSetBack(t, (*sink.Store).InBatches) })
+}
+
+func noticesThatItWasSetBack(t *testing.T, prepare func(*sink.Store)) {
 	n, nc := devtest.Provisioned(t)
 	d := newSink(t, nc)
+	prepare(d)
 	kept := func() {
 		t.Helper()
 		if _, err := d.Kept(t.Context()); err != nil {
@@ -84,9 +90,13 @@ func TestAStreamThatWasSetBackIsNoticed(t *testing.T) {
 	store(t, d, rows(3, 6)) // a restart alone is not a reason to learn anything
 
 	setBack()
-	if _, err := publish(d, rows(6, 7)); !errors.Is(err, sweep.ErrReset) {
+	wait := d.Publish(t.Context(), rows(6, 7))
+	requests(0) // what is begun behind it needs them before that one shows that events are gone
+	if _, err := wait(); !errors.Is(err, sweep.ErrReset) {
 		t.Errorf("Publish where events are gone: %v, want %v", err, sweep.ErrReset)
 	}
+	requests(0)
+	d.Reset()
 	requests(1) // again, as records of their calls
 	if got := learn(t, d); len(got) != 4 {
 		t.Errorf("%d events are learned, want the 3 that are left and the one that was stored", len(got))
@@ -97,6 +107,7 @@ func TestAStreamThatWasSetBackIsNoticed(t *testing.T) {
 	if err := count(map[sweep.ID]int{}, d); !errors.Is(err, sweep.ErrReset) {
 		t.Errorf("Learn where events are gone: %v, want %v", err, sweep.ErrReset)
 	}
+	d.Reset()
 	if got := learn(t, d); len(got) != 3 {
 		t.Errorf("%d events are learned, want the 3 that are left", len(got))
 	}

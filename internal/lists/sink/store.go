@@ -127,11 +127,13 @@ func (s *Store) info(ctx context.Context) (*jetstream.StreamInfo, error) {
 	return info, nil
 }
 
-// reset lets everything be read again, since some of it may be gone, and returns the error that says so.
+// Reset lets everything be read again.
+func (s *Store) Reset() { s.requests.Next, s.published.Next = 0, 0 }
+
+// reset gives the leadership up, since some of what was published may be gone, and returns the error that says so.
 func (s *Store) reset() error {
 	s.turn, s.token = 0, 0
 	s.highest = new(uint64) // what is under way still raises the other one
-	s.requests.Next, s.published.Next = 0, 0
 	return fmt.Errorf("sink: %s: %w", s.stream, sweep.ErrReset)
 }
 

@@ -42,6 +42,8 @@ func (e *enrollments) Publish(_ context.Context, events []messages.Event) func()
 	return func() (int, error) { return len(events), nil }
 }
 
+func (e *enrollments) Reset() { e.given = 0 }
+
 func (e *enrollments) Requests(_ context.Context, _ time.Time, take func(history.Entry) error) error {
 	for e.given < len(e.events) && e.err == nil {
 		e.given++

@@ -118,7 +118,7 @@ func TestAChangeThatARestoreLostIsAChange(t *testing.T) {
 	l := New(Config{Times: inUTC})
 	before, _ := show(l, record(1, 1)) // kept
 	show(l, record(3, 3))              // lost by the restore
-	l.Reset()
+	l.forget()
 	l.states.note(before, sweep.ID{})
 	if after, change := show(l, record(3, 3)); !change || after == before {
 		t.Errorf("it is %x, as before %x", after, before)

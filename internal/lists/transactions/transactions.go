@@ -55,12 +55,17 @@ type List struct {
 // New makes a List that knows nothing yet.
 func New(c Config) *List {
 	l := &List{Config: c}
-	l.Reset()
+	l.forget()
 	return l
 }
 
 // Reset forgets what was read and learned: all is read and learned again.
 func (l *List) Reset() {
+	l.Store.Reset()
+	l.forget()
+}
+
+func (l *List) forget() {
 	l.states.mu.Lock()
 	defer l.states.mu.Unlock()
 	l.orders, l.applications, l.states.last = orders{}, map[string]application{}, map[uint64]last{}

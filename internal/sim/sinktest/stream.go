@@ -164,6 +164,9 @@ func (p *Poller) Learn(_ context.Context, take func(lists.Stored) error) error {
 	return nil
 }
 
+// Reset does nothing: no model restores a copy of the stream.
+func (p *Poller) Reset() {}
+
 // Requests calls take with what others have stored since a time and the poller has not read.
 func (p *Poller) Requests(_ context.Context, since time.Time, take func(history.Entry) error) error {
 	for _, m := range p.unread(p.Source, &p.read) {
