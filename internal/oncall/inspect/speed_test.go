@@ -79,7 +79,7 @@ func TestAnswersAreRightAmongManyRequests(t *testing.T) {
 func TestARedriveMakesNobodyReadTheQueue(t *testing.T) {
 	t.Parallel()
 	in := provisioned(t)
-	in.many(50_000)
+	in.many(inshort.Choose(t, 50_000, 10_000))
 	read := func() uint64 {
 		before := in.Conn.Stats().InMsgs
 		if s, err := in.Stuck(t.Context(), time.Now().Add(time.Second), 10, time.Now()); err != nil || len(s.Requests) != 10 {
@@ -151,7 +151,7 @@ func TestManyFailuresOfTheLastHourAreReadByFewQuestions(t *testing.T) {
 func TestAListSinceATimeReadsNothingOlderInTheQueue(t *testing.T) {
 	t.Parallel()
 	in := provisioned(t)
-	in.many(50_000)
+	in.many(inshort.Choose(t, 50_000, 10_000))
 	<-time.After(100 * time.Millisecond)
 	since := time.Now()
 	<-time.After(100 * time.Millisecond)
