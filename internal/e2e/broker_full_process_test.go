@@ -179,10 +179,12 @@ func (in *installation) showsFull(p *process, stream string) {
 		return p.Kind == "nobody_ready" && strings.Contains(p.What, why)
 	})
 	errorIf(in.t, !named, "while %s is full, the problems are %+v", stream, status.Problems)
-	_, metrics := p.get("/metrics")
 	all := strconv.FormatFloat(float64(in.stream(stream).CachedInfo().State.Bytes), 'g', -1, 64)
 	for name, value := range map[string]string{"errand_stream_fault": "1", "errand_stream_bytes": all, "errand_stream_max_bytes": all} {
 		want := fmt.Sprintf("%s{stream=%q} %s\n", name, stream, value)
-		errorIf(in.t, !strings.Contains(metrics, want), "/metrics does not say %s", want)
+		in.until("/metrics to say "+want, time.Minute, func() bool {
+			_, metrics := p.get("/metrics")
+			return strings.Contains(metrics, want)
+		})
 	}
 }

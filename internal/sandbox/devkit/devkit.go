@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -67,10 +68,13 @@ func Cluster(dir string, servers int) (all []*NATS, err error) {
 	return all, nil
 }
 
+// Addresses are given out in turn, from one of them on.
+var firstPort, ports = rand.Uint32N(20_000), new(atomic.Uint32)
+
 // Addresses returns n free loopback addresses, below the ports that the system chooses: they stay free while a server is away.
 func Addresses(n int) (free []string, err error) {
 	for range 100 * n {
-		l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", 10_000+rand.IntN(20_000)))
+		l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", 10_000+(firstPort+ports.Add(1))%20_000))
 		if err != nil {
 			continue
 		}
