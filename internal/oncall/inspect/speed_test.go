@@ -32,6 +32,10 @@ func TestAnswersAreRightAmongManyRequests(t *testing.T) {
 	}{
 		{"status", func() (any, error) { s, err := in.Status(t.Context(), now); return s.Queues[0].Untaken, err }, fmt.Sprint(waiting)},
 		{"show one that ended", func() (any, error) { s, err := in.Stories(t.Context(), "e7", now); return s[0].State, err }, "succeeded"},
+		{"show one that failed", func() (any, error) {
+			s, err := in.Stories(t.Context(), fmt.Sprint("e", 20*(n/40)), now)
+			return s[0].State, err
+		}, "failed"},
 		{"show the last in the queue", func() (any, error) {
 			s, err := in.Stories(t.Context(), fmt.Sprint("q", waiting-1), now)
 			return s[0].Waits.Place, err
