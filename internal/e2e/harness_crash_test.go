@@ -240,9 +240,7 @@ func checkCell(c *cell) {
 	if got.state == messages.Uncertain {
 		got.again = c.want.again // the call that nobody knows of may have been a second one
 	}
-	if got != c.want {
-		c.t.Errorf("got  %+v\nwant %+v\n%s", got, c.want, c.transcript())
-	}
+	errorIf(c.t, got != c.want, "got  %+v\nwant %+v\n%s", got, c.want, c.transcript())
 	c.wantDeadLetter(e)
 	errorIf(c.t, got.reason == messages.ReasonLinkLost && e.evidence() != 1, "link_lost with %d records: %s", e.evidence(), e.Raw)
 }
@@ -261,9 +259,7 @@ func (c *cell) wantDeadLetter(e event) {
 		}
 	}
 	if e.state() != messages.Failed && e.state() != messages.Uncertain && (e.state() != messages.Partial || reason == "") {
-		if len(letters) != 0 {
-			c.t.Errorf("%s has %d dead letters\n%s", e.state(), len(letters), c.transcript())
-		}
+		errorIf(c.t, len(letters) != 0, "%s has %d dead letters\n%s", e.state(), len(letters), c.transcript())
 		return
 	}
 	if len(letters) != 1 {

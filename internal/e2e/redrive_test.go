@@ -107,9 +107,7 @@ func TestTwoOperatorsRedriveTheSameDeadLettersAndOneIsKilled(t *testing.T) {
 		t.Fatalf("exit status %d and %d, want a kill and 1\n%s\n%s", killed.status, other.status, killed.lastOutput(), other.lastOutput())
 	}
 	reported := other.results()
-	if len(reported) != 300 {
-		t.Errorf("the other one reported %d results of 300\n%s", len(reported), other.lastOutput())
-	}
+	errorIf(t, len(reported) != 300, "the other one reported %d results of 300\n%s", len(reported), other.lastOutput())
 	again := in.operator(nil, args...) // whatever is left over is finished
 	again.await(2 * time.Minute)
 	for _, r := range again.results() {

@@ -141,9 +141,7 @@ func (in *installation) rotate(r rotation) {
 	events = in.count(filter)
 	v.swap(secrets(key(2)))
 	works(filter)
-	if !p.logged("credentials reloaded") {
-		in.t.Errorf("%s does not say that it has a new key:\n%s", r.program, p.lastOutput())
-	}
+	errorIf(in.t, !p.logged("credentials reloaded"), "%s does not say that it has a new key:\n%s", r.program, p.lastOutput())
 	p.stop(time.Minute)
 }
 

@@ -54,9 +54,7 @@ func TestGraceEndsACallThatIsTooLong(t *testing.T) {
 			p.expectEnd()
 			p.signal(syscall.SIGTERM)
 			p.wantStatus(1, 3*time.Second+time.Second) // before the call's own time is over
-			if !p.logged("SHUTDOWN_GRACE ended before") {
-				t.Errorf("it does not say why:\n%s", p.lastOutput())
-			}
+			errorIf(t, !p.logged("SHUTDOWN_GRACE ended before"), "it does not say why:\n%s", p.lastOutput())
 			began := time.Now()
 			p = in.start(c.program, "SHUTDOWN_GRACE=20s")
 			in.waitOutcomes(c.events(), 1, time.Minute)

@@ -50,9 +50,7 @@ func TestExitStatusSaysWhatIsWrong(t *testing.T) {
 		must(t, err)
 		t.Cleanup(p.kill)
 		p.wantStatus(c.status, 10*time.Second)
-		if !p.logged(c.says...) {
-			t.Errorf("%s with %q does not say %q:\n%s", c.program, c.env, c.says, p.lastOutput())
-		}
+		errorIf(t, !p.logged(c.says...), "%s with %q does not say %q:\n%s", c.program, c.env, c.says, p.lastOutput())
 		p.wantNoLeaks()
 	}
 	for program, env := range map[string][]string{"mandate-consumer": mandate, "mail-consumer": mail} {

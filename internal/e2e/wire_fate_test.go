@@ -133,9 +133,7 @@ func TestWithoutAConnectionARequestWaits(t *testing.T) {
 				if state, _, _ := (lineFault{}).expect(operation, "report"); string(e.state()) != state || time.Since(began) < 5*time.Minute {
 					t.Errorf("published %s, %s after %v: %s", e.state(), e.reason(), time.Since(began), e.Raw)
 				}
-				if w.did(operation) != 1 || w.calls[operation] != 1 {
-					t.Errorf("done %d times by %d calls", w.did(operation), w.calls[operation])
-				}
+				errorIf(t, w.did(operation) != 1 || w.calls[operation] != 1, "done %d times by %d calls", w.did(operation), w.calls[operation])
 				o := b.oracle()
 				errorIf(t, o.Calls["transactions"] != 0, "a call that was never made was looked up")
 				deferred := b.events(map[string]string{"enroll": "mandate.enroll.deferred.r1", "send": "mail.send.deferred.r1"}[operation])
