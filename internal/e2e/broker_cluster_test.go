@@ -117,7 +117,7 @@ func (c *cluster) fail() {
 	for _, p := range c.programs {
 		c.until(p.name+" to say that it cannot work", busy, p.says(http.StatusServiceUnavailable, why))
 	}
-	wait(c.t.Context(), 2*retry.NATSCheck) // what the server goes on to answer for streams without a leader is no sign of health
+	wait(c.t.Context(), 2*retry.NATSCheck) // the server still answers for streams without a leader, which must not pass for health
 	for _, p := range c.programs {
 		errorIf(c.t, !p.says(http.StatusServiceUnavailable, why)(), "%s can work, as it says, and no stream has a leader", p.name)
 	}

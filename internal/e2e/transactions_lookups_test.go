@@ -254,7 +254,7 @@ func (b *bubble) wantWithin(first map[recordState]published, most time.Duration)
 	return found
 }
 
-// Four thousand enrollments that nothing was decided of, made within two hours, cost no more calls
+// Four thousand undecided enrollments, made within two hours, cost no more calls
 // than the rate allows, and few between their looks: a list that stands still is left alone.
 func TestThousandsOfOpenEnrollmentsCostNoMoreThanTheRate(t *testing.T) {
 	full(t)

@@ -166,10 +166,10 @@ func (l *Log) Publish(ctx context.Context, rows []sweep.Row[mail.Entry]) (wait f
 }
 
 // store begins to store events. The wait notes those that were stored.
-func (l *Log) store(ctx context.Context, events []messages.Event) (wait func() (stored int, err error)) {
-	under := l.Store.Publish(ctx, events)
+func (l *Log) store(ctx context.Context, events []messages.Event) func() (stored int, err error) {
+	wait := l.Store.Publish(ctx, events)
 	return func() (int, error) {
-		stored, err := under()
+		stored, err := wait()
 		for _, e := range events[:stored] {
 			l.note(lists.StoredAt(e, time.Now()))
 			if b, isRow := e.Body.(*messages.DeliveryBody); isRow {

@@ -130,7 +130,7 @@ func (s *Store) info(ctx context.Context) (*jetstream.StreamInfo, error) {
 // Reset lets everything be read again.
 func (s *Store) Reset() { s.requests.Next, s.published.Next = 0, 0 }
 
-// reset gives the leadership up, since some of what was published may be gone, and returns the error that says so.
+// reset gives up the leadership, because published events may be gone, and returns the error that says so.
 func (s *Store) reset() error {
 	s.turn, s.token = 0, 0
 	s.highest = new(uint64) // what is under way still raises the other one

@@ -66,7 +66,7 @@ type failing struct {
 
 func (f *failing) Publish(ctx context.Context, rows []Row[int]) func() (int, error) {
 	if err := f.fails(rows); err != nil {
-		return func() (int, error) { return 0, err }
+		return Done(0, err)
 	}
 	return f.sink.Publish(ctx, rows)
 }

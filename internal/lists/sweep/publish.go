@@ -244,7 +244,7 @@ const maxPart = 200_000
 // watchOpen is how long a row whose state may change is watched: servers give up after five days (RFC 5321, 4.5.4.1).
 const watchOpen = 5 * 24 * time.Hour
 
-// stored is no earlier than when a state was being stored, or counted as that; zero if it is not known.
+// stored returns a time that is not before a state began to be stored, or counted as stored; zero if it is not known.
 func (k *known) stored(id ID) time.Time {
 	for _, p := range slices.Backward(k.parts) {
 		if _, ok := p.states[id.State()]; ok {

@@ -76,8 +76,8 @@ func (r *run[T]) page(ctx context.Context, number int) (Page[T], error) {
 	})
 }
 
-// follow goes on with a reading until it is done, or enough says so. The next page is read while one is published, and published
-// while that one's events are on their way.
+// follow goes on with a reading until it is done, or enough says so. While a page is published the next one is read, and the events
+// of two pages may be on their way.
 func (r *run[T]) follow(ctx context.Context, w *reading, enough func(keys []uint64) bool) error {
 	ctx, stop := context.WithCancel(ctx)
 	var ahead sync.WaitGroup

@@ -149,6 +149,8 @@ func (l *List) lastApplication(ctx context.Context, request string) (b messages.
 	if err != nil {
 		return b, fmt.Errorf("transactions: read a request's last application: %w", err)
 	}
-	_ = messages.DecodeEvent(last.Body, &b)
+	if messages.DecodeEvent(last.Body, &b) != nil {
+		return messages.TransactionBody{}, nil
+	}
 	return b, nil
 }

@@ -83,7 +83,8 @@ func viewOf(s inspect.Story, user access.User, reveal bool) storyView {
 	for _, d := range s.Dead {
 		bodies = append(bodies, d.Event.Message.Data)
 	}
-	m := masked{reveal, personalIn(s.Operation, bodies...), regexp.MustCompile(`(^|[^\w-])` + regexp.QuoteMeta(s.RequestID) + `($|[^\w-])`), s.RequestID}
+	id := regexp.MustCompile(`(^|[^\w-])` + regexp.QuoteMeta(s.RequestID) + `($|[^\w-])`)
+	m := masked{reveal, personalIn(s.Operation, bodies...), id, s.RequestID}
 	views := func(events []inspect.Event, view func(inspect.Event, masked) eventView) (all []eventView) {
 		for _, e := range events {
 			all = append(all, view(e, m))

@@ -68,7 +68,7 @@ func Cluster(dir string, servers int) (all []*NATS, err error) {
 	return all, nil
 }
 
-// Addresses are given out in turn, from one of them on.
+// Ports are given out in turn, from a random one on, so that no server gets the port of another that is away.
 var firstPort, ports = rand.Uint32N(20_000), new(atomic.Uint32)
 
 // Addresses returns n free loopback addresses, below the ports that the system chooses: they stay free while a server is away.
