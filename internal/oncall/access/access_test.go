@@ -33,7 +33,7 @@ func pages(t *testing.T, c Config) http.Handler {
 	t.Helper()
 	guard, h := strangers(t, c)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		r.AddCookie(&http.Cookie{Name: tokenCookie, Value: guard.token})
+		r.AddCookie(&http.Cookie{Name: tokenCookie(r), Value: guard.token})
 		h.ServeHTTP(w, r)
 	})
 }
@@ -58,7 +58,7 @@ func strangers(t *testing.T, c Config) (*Guard, http.Handler) {
 func TestWithoutALoginToRevealAndToActTakesThePrintedLink(t *testing.T) {
 	guard, h := strangers(t, local())
 	for page, want := range map[string]int{"/read": 200, "/reveal": 403, "/act": 403} {
-		for _, cookie := range []string{"", "wrong", "errand-token="} {
+		for _, cookie := range []string{"", "wrong", "errand-token-8088="} {
 			if got := serve(h, request("GET", page+"?token=wrong", map[string]string{"Cookie": cookie})).Code; got != want {
 				t.Errorf("%s with the cookie %q: got %d, want %d", page, cookie, got, want)
 			}
@@ -72,6 +72,10 @@ func TestWithoutALoginToRevealAndToActTakesThePrintedLink(t *testing.T) {
 	cookie, _, _ := strings.Cut(opened.Header().Get("Set-Cookie"), ";")
 	if got := serve(h, request("POST", "/act", map[string]string{"Cookie": cookie})).Code; got != 200 {
 		t.Errorf("with the link: got %d", got)
+	}
+	other := serve(h, request("GET", link, map[string]string{"host": "localhost:8089"})).Header().Get("Set-Cookie")
+	if name, _, _ := strings.Cut(cookie, "="); strings.HasPrefix(other, name+"=") {
+		t.Errorf("the console at another port of the host replaces the cookie %s", name)
 	}
 	reading := local()
 	reading.Roles = []string{"read"}

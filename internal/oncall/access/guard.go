@@ -46,7 +46,7 @@ func New(c Config, log zerolog.Logger) (*Guard, error) {
 		g.token = rand.Text()
 		g.identify = func(r *http.Request) (User, error) {
 			roles := []Role{Read}
-			if cookie, err := r.Cookie(tokenCookie); err == nil && g.isToken(cookie.Value) {
+			if cookie, err := r.Cookie(tokenCookie(r)); err == nil && g.isToken(cookie.Value) {
 				roles = allRoles
 			}
 			return User{c.User, c.granted(roles)}, nil
@@ -109,10 +109,14 @@ func (g *Guard) deny(w http.ResponseWriter, r *http.Request, err error) {
 
 // Without a login anyone who reaches the console may read, through a proxy too: not every proxy says that it is one. To reveal and
 // to act takes a token, which is made at start and which only the terminal of the console shows.
-const (
-	tokenParameter = "token"
-	tokenCookie    = "errand-token"
-)
+const tokenParameter = "token"
+
+// tokenCookie is named after the port: browsers send a cookie to every port of a host (RFC 6265, 8.5), where another console may
+// listen.
+func tokenCookie(r *http.Request) string {
+	_, port, _ := net.SplitHostPort(r.Host)
+	return "errand-token-" + port
+}
 
 // Link returns the address at which a browser gets every role that a console without a login grants, or "" if there is a login or
 // there are no roles but Read. It is a secret.
@@ -130,7 +134,7 @@ func (g *Guard) isToken(text string) bool {
 // keepToken stores the token in a cookie and leads to the same page without it, so that no history and no screenshot has it.
 func (g *Guard) keepToken(w http.ResponseWriter, r *http.Request) {
 	//nolint:gosec // not Secure: it is served over HTTP, on loopback alone
-	http.SetCookie(w, &http.Cookie{Name: tokenCookie, Value: g.token, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
+	http.SetCookie(w, &http.Cookie{Name: tokenCookie(r), Value: g.token, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
 	q := r.URL.Query()
 	q.Del(tokenParameter)
 	http.Redirect(w, r, (&url.URL{Path: r.URL.Path, RawQuery: q.Encode()}).String(), http.StatusSeeOther)

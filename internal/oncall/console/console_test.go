@@ -87,7 +87,8 @@ func (in *installation) open(dir string, roles ...string) {
 	_, token, _ := strings.Cut(guard.Link(""), "=")
 	pages := in.handler()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		r.AddCookie(&http.Cookie{Name: "errand-token", Value: token}) // as after it was opened with its link
+		_, port, _ := strings.Cut(r.Host, ":")
+		r.AddCookie(&http.Cookie{Name: "errand-token-" + port, Value: token}) // as after it was opened with its link
 		pages.ServeHTTP(w, r)
 	}))
 	in.base = server.URL
