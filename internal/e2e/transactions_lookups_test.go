@@ -167,7 +167,7 @@ func TestEveryDecisionIsPublishedWithinAMinute(t *testing.T) {
 	full(t)
 	inBubble(t, func(t *testing.T, b *bubble) {
 		const (
-			n    = 400
+			n    = 200
 			come = 30 * time.Minute
 		)
 		b.receive()
@@ -254,12 +254,12 @@ func (b *bubble) wantWithin(first map[recordState]published, most time.Duration)
 	return found
 }
 
-// Four thousand undecided enrollments, made within two hours, cost no more calls
+// Two thousand undecided enrollments, made within an hour, cost no more calls
 // than the rate allows, and few between their looks: a list that stands still is left alone.
 func TestThousandsOfOpenEnrollmentsCostNoMoreThanTheRate(t *testing.T) {
 	full(t)
 	inBubble(t, func(t *testing.T, b *bubble) {
-		const n, come = 4_000, 2 * time.Hour
+		const n, come = 2_000, time.Hour
 		expire := upstreamTime(time.Now().Add(30 * 24 * time.Hour))
 		for i := range n {
 			b.openEnrollment(fmt.Sprint("r", i), expire)

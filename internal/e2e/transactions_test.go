@@ -37,7 +37,7 @@ func TestEachStateOfEachTransactionIsOneEvent(t *testing.T) {
 		for i := range n {
 			b.decide(fmt.Sprintf("DD %d", i), []string{sandbox.Approve, sandbox.Decline, sandbox.Abandon}[i%3])
 		}
-		b.run(b.transactions(), 3*time.Hour, nil)
+		b.run(b.transactions(), time.Hour, nil)
 		for cycle := range 2 {
 			_, _, err := b.box.Cycle(fmt.Sprintf("DD %d", 3*cycle))
 			must(t, err)
@@ -86,7 +86,7 @@ func TestAMandateThatEndsIsPublishedUnderTheRequestThatWasNotRefused(t *testing.
 			b.decide("DD1", step.decision)
 			want += step.state
 			for range 2 {
-				b.run(b.transactions(), 3*time.Hour, nil)
+				b.run(b.transactions(), time.Hour, nil)
 			}
 			got := ""
 			for _, e := range b.events("mandate.application.>") {
