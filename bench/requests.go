@@ -11,7 +11,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/bus"
-	"errand/internal/retry"
 	"errand/pkg/messages"
 )
 
@@ -21,20 +20,11 @@ type requests struct {
 	recipients int // of each message; 0 means that these are enrollments
 }
 
-// pauseLong holds a queue until bench releases it.
-const pauseLong = time.Hour
-
-// kind returns the operation, its best outcome and its queue.
-func (r requests) kind() (messages.Operation, messages.State, bus.Queue) {
-	if r.recipients > 0 {
-		return messages.Send, messages.Accepted, bus.SendQueue
-	}
-	return messages.Enroll, messages.Succeeded, bus.EnrollQueue
-}
-
 func (r requests) queue() bus.Queue {
-	_, _, queue := r.kind()
-	return queue
+	if r.recipients > 0 {
+		return bus.SendQueue
+	}
+	return bus.EnrollQueue
 }
 
 // calls is how many calls a request takes.
@@ -45,50 +35,30 @@ func (r requests) calls() int {
 // ats is how many @ these calls have: an enrollment's address; a message's recipients and, in each call, its sender.
 func (r requests) ats() int { return r.calls() + r.recipients }
 
-// prepare creates the streams again, holds the queue, and publishes the requests.
+// prepare creates the streams again, holds the queue until start releases it, and publishes all requests but the one that start does.
 func (r requests) prepare(ctx context.Context, s *stage, prefix string) error {
-	if err := r.reset(ctx, s); err != nil {
-		return err
-	}
-	return r.publish(ctx, s.js, prefix, r.items)
-}
-
-// reset creates the streams again and holds the queue.
-func (r requests) reset(ctx context.Context, s *stage) error {
 	if err := recreate(ctx, s.js, s.limits); err != nil {
 		return err
 	}
 	if err := s.api.ask("reset", &called{}); err != nil {
 		return err
 	}
-	return r.hold(ctx, s)
-}
-
-// hold keeps requests in the queue until start releases them.
-func (r requests) hold(ctx context.Context, s *stage) error {
-	_, err := s.js.PauseConsumer(ctx, r.queue().Stream, r.queue().Name, time.Now().Add(pauseLong))
-	return err
-}
-
-// publish publishes all requests but the one that start publishes.
-func (r requests) publish(ctx context.Context, js jetstream.JetStream, prefix string, count int) error {
-	before, err := r.waiting(ctx, js)
-	if err != nil {
+	if _, err := s.js.PauseConsumer(ctx, r.queue().Stream, r.queue().Name, time.Now().Add(time.Hour)); err != nil {
 		return err
 	}
-	for n := 1; n < count; n++ {
-		if _, err := js.PublishMsgAsync(r.request(prefix, n), jetstream.WithStallWait(time.Minute)); err != nil {
+	for n := 1; n < r.items; n++ {
+		if _, err := s.js.PublishMsgAsync(r.request(prefix, n), jetstream.WithStallWait(time.Minute)); err != nil {
 			return err
 		}
 	}
 	select {
-	case <-js.PublishAsyncComplete():
+	case <-s.js.PublishAsyncComplete():
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	after, err := r.waiting(ctx, js)
-	if err == nil && after-before != count-1 {
-		err = fmt.Errorf("%d of %d requests were published", after-before, count-1)
+	waiting, err := r.waiting(ctx, s)
+	if err == nil && waiting != r.items-1 {
+		err = fmt.Errorf("%d of %d requests were published", waiting, r.items-1)
 	}
 	return err
 }
@@ -105,35 +75,28 @@ func (r requests) request(prefix string, n int) *nats.Msg {
 
 // start waits until the contestant asks for requests, reads what was used so far, and releases the queue: what a
 // process needs to start is not a request's cost.
-func (r requests) start(ctx context.Context, s *stage, prefix string, contestants ...*process) (reading, error) {
-	for _, p := range contestants {
-		if err := r.asked(ctx, s, p); err != nil {
-			return reading{}, err
-		}
+func (r requests) start(ctx context.Context, s *stage, prefix string, contestant *process) (reading, error) {
+	asked := func() (bool, error) {
+		source, err := s.js.Consumer(ctx, r.queue().Stream, r.queue().Name)
+		return err == nil && source.CachedInfo().NumWaiting > 0, err
 	}
-	before, err := s.read(contestants...)
+	if err := until(ctx, contestant, asked); err != nil {
+		return reading{}, err
+	}
+	before, err := s.read(contestant)
 	if err != nil {
 		return reading{}, err
 	}
-	_, err = s.js.ResumeConsumer(ctx, r.queue().Stream, r.queue().Name)
-	if err != nil {
+	if _, err = s.js.ResumeConsumer(ctx, r.queue().Stream, r.queue().Name); err != nil {
 		return before, err
 	}
 	_, err = s.js.PublishMsg(ctx, r.request(prefix, 0)) // it wakes the queue: waiting pulls sleep on when it is resumed
 	return before, err
 }
 
-// asked waits until the queue has a waiting pull.
-func (r requests) asked(ctx context.Context, s *stage, p *process) error {
-	return until(ctx, p, func() (bool, error) {
-		source, err := s.js.Consumer(ctx, r.queue().Stream, r.queue().Name)
-		return err == nil && source.CachedInfo().NumWaiting > 0, err
-	})
-}
-
 // waiting is the number of requests that are not acknowledged.
-func (r requests) waiting(ctx context.Context, js jetstream.JetStream) (int, error) {
-	stream, err := js.Stream(ctx, r.queue().Stream)
+func (r requests) waiting(ctx context.Context, s *stage) (int, error) {
+	stream, err := s.js.Stream(ctx, r.queue().Stream)
 	if err != nil {
 		return 0, err
 	}
@@ -141,7 +104,7 @@ func (r requests) waiting(ctx context.Context, js jetstream.JetStream) (int, err
 }
 
 func (r requests) finished(ctx context.Context, s *stage) (bool, error) {
-	waiting, err := r.waiting(ctx, s.js)
+	waiting, err := r.waiting(ctx, s)
 	return waiting == 0, err
 }
 
@@ -156,33 +119,29 @@ func (r requests) verify(ctx context.Context, s *stage, events int) (time.Durati
 		return 0, fmt.Errorf("the upstream saw %d calls with %d addresses, want %d with %d", seen.Calls, seen.Ats, r.items*r.calls(),
 			r.items*r.ats())
 	}
-	operation, outcome, _ := r.kind()
+	operation, outcome := messages.Enroll, messages.Succeeded
+	if r.recipients > 0 {
+		operation, outcome = messages.Send, messages.Accepted
+	}
 	stream, err := s.js.Stream(ctx, bus.EventsOf(operation))
 	if err != nil {
 		return 0, err
 	}
-	for tries := 0; ; tries++ { // one contestant acknowledges before its outcomes are stored
-		info, err := stream.Info(ctx, jetstream.WithSubjectFilter(operation.Filter("*")))
-		if err != nil {
-			return 0, err
-		}
-		all, ended := 0, 0
-		for subject, count := range info.State.Subjects {
-			all += int(count)
-			if messages.StateOf(subject) == outcome {
-				ended++
-			}
-		}
-		if ended == r.items && all == r.items*events {
-			return info.State.LastTime.Sub(time.Unix(0, seen.First)), nil
-		}
-		if tries == 10 {
-			return 0, fmt.Errorf("%d requests ended well with %d events, want %d with %d", ended, all, r.items, r.items*events)
-		}
-		if !retry.Pause(ctx, 100*time.Millisecond) {
-			return 0, context.Cause(ctx)
+	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(operation.Filter("*")))
+	if err != nil {
+		return 0, err
+	}
+	all, ended := 0, 0
+	for subject, count := range info.State.Subjects {
+		all += int(count)
+		if messages.StateOf(subject) == outcome {
+			ended++
 		}
 	}
+	if ended != r.items || all != r.items*events {
+		return 0, fmt.Errorf("%d requests ended well with %d events, want %d with %d", ended, all, r.items, r.items*events)
+	}
+	return info.State.LastTime.Sub(time.Unix(0, seen.First)), nil
 }
 
 // recreate deletes all streams of the topology and creates them again.
@@ -192,11 +151,6 @@ func recreate(ctx context.Context, js jetstream.JetStream, limits bus.Limits) er
 			return err
 		}
 	}
-	return provision(ctx, js, limits)
-}
-
-// provision creates what is missing of the topology.
-func provision(ctx context.Context, js jetstream.JetStream, limits bus.Limits) error {
 	plan, err := bus.Plan(ctx, js, limits)
 	if err != nil {
 		return err

@@ -16,11 +16,6 @@ type server struct {
 	Dir string `arg:"" help:"Directory of the data."`
 }
 
-// usage is what a server has used.
-type usage struct {
-	CPU float64 // seconds so far, user and system
-}
-
 func (s *server) Run() error {
 	n, err := devkit.Start(s.Dir)
 	if err != nil {
@@ -28,32 +23,32 @@ func (s *server) Run() error {
 	}
 	defer n.Close()
 	fmt.Println(n.URL)
-	return answer(func(string) (any, error) {
-		cpu, err := ownCPU()
-		return usage{cpu}, err
-	})
+	return answer(func(string) called { return called{} })
+}
+
+// called is what an upstream has seen, and what it or a server has used.
+type called struct {
+	Calls int64
+	Ats   int64   // signs @ in all bodies: one for each address
+	First int64   // when the first call came; Unix time in nanoseconds
+	CPU   float64 // seconds so far, user and system
 }
 
 // answer answers every line of standard input with a line of JSON until the input ends. A role ends with its input, not
 // by a signal: after Ctrl-C the contestant still needs it to stop properly, and it must not stay behind if bench is
 // killed.
-func answer(question func(string) (any, error)) error {
+func answer(question func(string) called) error {
 	out := json.NewEncoder(os.Stdout)
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
-		said, err := question(lines.Text())
-		if err != nil {
+		said := question(lines.Text())
+		var used syscall.Rusage
+		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
 			return err
 		}
+		said.CPU = time.Duration(used.Utime.Nano() + used.Stime.Nano()).Seconds()
 		if err := out.Encode(said); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// ownCPU is the CPU time of this process in seconds, user and system.
-func ownCPU() (float64, error) {
-	var usage syscall.Rusage
-	err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage)
-	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano()).Seconds(), err
 }

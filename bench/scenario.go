@@ -28,8 +28,8 @@ type scenario struct {
 type work interface {
 	// prepare creates the streams and the work; the ids of this run begin with prefix, and no others do.
 	prepare(ctx context.Context, s *stage, prefix string) error
-	// start lets the contestants begin and returns what was used before.
-	start(ctx context.Context, s *stage, prefix string, contestants ...*process) (reading, error)
+	// start lets the contestant begin and returns what was used before.
+	start(ctx context.Context, s *stage, prefix string, contestant *process) (reading, error)
 	// finished reports whether everything seems to be done.
 	finished(ctx context.Context, s *stage) (bool, error)
 	// verify makes sure that everything was done right, with so many events for each item, and returns the time it took.
@@ -97,9 +97,6 @@ func (c scenario) contestants(before bool) []contestant {
 	peer("loop", 1)
 	if c.program == "mandate-consumer" {
 		peer("fenced", 2)
-		if !c.tls {
-			peer("limit", 1)
-		}
 	}
 	return all
 }
@@ -173,25 +170,25 @@ func (c scenario) run(ctx context.Context, s *stage, who contestant, prefix stri
 	if err != nil {
 		return f, err
 	}
-	used, err := c.measure(ctx, s, prefix, p)
+	before, after, err := c.measure(ctx, s, prefix, p)
 	peak, hidden := p.peakMemory()
 	if err := errors.Join(err, hidden, p.stop(syscall.SIGTERM)); err != nil {
 		return f, err
 	}
 	took, err := c.work.verify(ctx, s, who.events)
-	return figures{rate: float64(c.items) / took.Seconds(), cpu: used.contestants, server: used.server, upstream: used.upstream,
+	n := float64(c.items)
+	return figures{rate: n / took.Seconds(), cpu: (after.contestant - before.contestant) * 1000 / n,
+		server: (after.server - before.server) * 1000 / n, upstream: (after.upstream - before.upstream) * 1000 / n,
 		peak: float64(peak) / 1e6}, err
 }
 
-// measure has a contestant work until it has finished and returns what 1,000 items cost.
-func (c scenario) measure(ctx context.Context, s *stage, prefix string, p *process) (reading, error) {
-	before, err := c.work.start(ctx, s, prefix, p)
-	if err != nil {
-		return reading{}, err
+// measure has a contestant work until it has finished.
+func (c scenario) measure(ctx context.Context, s *stage, prefix string, p *process) (before, after reading, err error) {
+	if before, err = c.work.start(ctx, s, prefix, p); err == nil {
+		err = until(ctx, p, func() (bool, error) { return c.work.finished(ctx, s) })
 	}
-	if err := until(ctx, p, func() (bool, error) { return c.work.finished(ctx, s) }); err != nil {
-		return reading{}, err
+	if err == nil {
+		after, err = s.read(p)
 	}
-	after, err := s.read(p)
-	return after.per(float64(c.items)/1000, before), err
+	return before, after, err
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -134,55 +135,29 @@ func (s *stage) program(path string, env ...string) (*process, error) {
 func (s *stage) trust() string { return "SSL_CERT_FILE=" + filepath.Join(s.dir, authority) }
 
 // reading is the CPU time used so far, in seconds.
-type reading struct{ contestants, server, upstream float64 }
+type reading struct{ contestant, server, upstream float64 }
 
-// read reads the CPU time of the contestants, of the server and of the upstream.
-func (s *stage) read(contestants ...*process) (r reading, err error) {
-	var used usage
-	if err := s.server.ask("cpu", &used); err != nil {
-		return r, err
-	}
-	r.server = used.CPU
-	if err := s.api.ask("cpu", &used); err != nil {
-		return r, err
-	}
-	r.upstream = used.CPU
-	for _, p := range contestants {
-		cpu, err := p.cpu()
-		if err != nil {
-			return r, err
-		}
-		r.contestants += cpu
-	}
-	return r, nil
+// read reads the CPU time of a contestant, of the server and of the upstream.
+func (s *stage) read(contestant *process) (reading, error) {
+	var server, upstream called
+	cpu, err := contestant.cpu()
+	err = cmp.Or(err, s.server.ask("cpu", &server), s.api.ask("cpu", &upstream))
+	return reading{cpu, server.CPU, upstream.CPU}, err
 }
 
-// per is what was used since an earlier reading, for each of n.
-func (r reading) per(n float64, since reading) reading {
-	return reading{(r.contestants - since.contestants) / n, (r.server - since.server) / n, (r.upstream - since.upstream) / n}
-}
-
-// until waits for something that a program does.
+// until waits for something that a program does, and fails when the program or the context has ended.
 func until(ctx context.Context, p *process, done func() (bool, error)) error {
 	for {
 		if ok, err := done(); ok || err != nil {
 			return err
 		}
-		if err := alive(ctx, p); err != nil {
-			return err
+		if !retry.Pause(ctx, 50*time.Millisecond) {
+			return context.Cause(ctx)
 		}
-	}
-}
-
-// alive waits a moment, and fails when the process or the context has ended.
-func alive(ctx context.Context, p *process) error {
-	if !retry.Pause(ctx, 50*time.Millisecond) {
-		return context.Cause(ctx)
-	}
-	select {
-	case <-p.ended:
-		return fmt.Errorf("%s ended early: %s", p.cmd.Args, p.logTail())
-	default:
-		return nil
+		select {
+		case <-p.ended:
+			return fmt.Errorf("%s ended early: %s", p.cmd.Args, p.logTail())
+		default:
+		}
 	}
 }

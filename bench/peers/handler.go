@@ -52,15 +52,15 @@ func (p peer) connect(ctx context.Context) (*nats.Conn, jetstream.JetStream, jet
 	return nc, js, source, err
 }
 
-// work has a worker for each request in flight, and prefetches so many requests for each, until one fails or ctx ends. A request is
+// work has a worker for each request in flight, and prefetches one more for each, until one fails or ctx ends. A request is
 // acknowledged when its worker has done it.
-func (p peer) work(ctx context.Context, prefetch int, worker func() (do func(jetstream.JetStream, jetstream.Msg) error)) (err error) {
+func (p peer) work(ctx context.Context, do func(js jetstream.JetStream, id string, request []byte) error) error {
 	nc, js, source, err := p.connect(ctx)
 	if err != nil {
 		return err
 	}
 	defer nc.Close()
-	requests, err := source.Messages(jetstream.PullMaxMessages(prefetch * p.Concurrency))
+	requests, err := source.Messages(jetstream.PullMaxMessages(2 * p.Concurrency))
 	if err != nil {
 		return err
 	}
@@ -68,11 +68,10 @@ func (p peer) work(ctx context.Context, prefetch int, worker func() (do func(jet
 	failed := make(chan error, p.Concurrency)
 	for range p.Concurrency {
 		workers.Go(func() {
-			do := worker()
 			for {
 				m, err := requests.Next()
 				if err == nil {
-					err = do(js, m)
+					err = do(js, m.Headers().Get(nats.MsgIdHdr), m.Data())
 				}
 				if err == nil {
 					err = m.Ack()

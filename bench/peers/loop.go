@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/pkg/messages"
@@ -18,15 +17,14 @@ type loop struct {
 
 func (l *loop) Run(ctx context.Context) error {
 	handle := l.handler()
-	do := func(js jetstream.JetStream, m jetstream.Msg) error {
-		subject, event, err := handle(ctx, m.Headers().Get(nats.MsgIdHdr), m.Data())
+	return l.work(ctx, func(js jetstream.JetStream, id string, request []byte) error {
+		subject, event, err := handle(ctx, id, request)
 		if err != nil {
 			return err
 		}
 		_, err = js.Publish(ctx, subject, event)
 		return err
-	}
-	return l.work(ctx, 2, func() func(jetstream.JetStream, jetstream.Msg) error { return do })
+	})
 }
 
 // fenced is the loop with a history and nothing else: it stores that a call begins before the call, and its outcome after it,
@@ -37,8 +35,7 @@ type fenced struct {
 
 func (f *fenced) Run(ctx context.Context) error {
 	handle := f.handler()
-	do := func(js jetstream.JetStream, m jetstream.Msg) error {
-		id := m.Headers().Get(nats.MsgIdHdr)
+	return f.work(ctx, func(js jetstream.JetStream, id string, request []byte) error {
 		store := func(subject string, event []byte, after uint64) (uint64, error) {
 			stored, err := js.Publish(ctx, subject, event, jetstream.WithExpectLastSequenceForSubject(after, messages.Enroll.Filter(id)))
 			if err != nil {
@@ -50,12 +47,11 @@ func (f *fenced) Run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		subject, event, err := handle(ctx, id, m.Data())
+		subject, event, err := handle(ctx, id, request)
 		if err != nil {
 			return err
 		}
 		_, err = store(subject, event, begun)
 		return err
-	}
-	return f.work(ctx, 2, func() func(jetstream.JetStream, jetstream.Msg) error { return do })
+	})
 }
