@@ -19,7 +19,7 @@ import (
 
 // acks brings the server's answers to the writes that wait. It alone decides what was stored and when silence is final.
 //
-//	take, begin ─► Send, each with a reply subject ─► receive, tick or lost ─► Wait
+//	take, Begin ─► Send, each with a reply subject ─► receive, tick or lost ─► Wait
 //
 // The server works less for a reply subject that it knows, so a single write that was stored leaves its subject to a
 // later one to the same stream. No answer may be taken for a later write's:
@@ -122,8 +122,10 @@ func (a *acks) take(stream string, reusable bool) *Writes {
 	return w
 }
 
-// begin begins several writes, each with an answer or, if atomic, with one for all.
-func (a *acks) begin(stream string, messages int, atomic bool, highest *uint64) *Writes {
+// Begin begins writes to a stream, which are sent without waiting for one another. If atomic, all are stored or none, and the server
+// answers once; they are at most MaxAtomic then. The answers raise highest, the sequence known to be stored; its owner reads it only
+// while none of its writes are under way.
+func (a *acks) Begin(stream string, messages int, atomic bool, highest *uint64) *Writes {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	answers := messages
@@ -194,14 +196,9 @@ func (w *Writes) Abort(why error) {
 	w.end(from, why)
 }
 
-// Wait returns how many messages from the first are stored, and why the next one is not. It is called once. ErrNoAck: it
-// is not known whether that one is. ErrSetBack: it is, in an older copy of the stream.
-func (w *Writes) Wait(ctx context.Context) (stored int, err error) {
-	stored, _, err = w.wait(ctx)
-	return stored, err
-}
-
-func (w *Writes) wait(ctx context.Context) (stored int, ack Ack, err error) {
+// Wait returns how many messages from the first are stored, where the last one is if all are, and why the next one is not. It is called
+// once. ErrNoAck: it is not known whether that one is. ErrSetBack: it is, in an older copy of the stream.
+func (w *Writes) Wait(ctx context.Context) (stored int, last Ack, err error) {
 	select {
 	case <-w.done:
 	case <-ctx.Done():
@@ -217,7 +214,7 @@ func (w *Writes) wait(ctx context.Context) (stored int, ack Ack, err error) {
 	default:
 	}
 	if stored, err = w.outcome(); err == nil {
-		ack = w.ack
+		last = w.ack
 	}
 	a.underWay -= w.messages
 	if errors.Is(err, ErrNoAck) {
@@ -228,7 +225,7 @@ func (w *Writes) wait(ctx context.Context) (stored int, ack Ack, err error) {
 	} else {
 		delete(a.known, w.token)
 	}
-	return stored, ack, err
+	return stored, last, err
 }
 
 // outcome is how many messages from the first are stored, and the result of the next.

@@ -26,7 +26,7 @@ func TestAReplySubjectIsKeptOnlyToBeUsedAgain(t *testing.T) {
 	for n := range uint64(100) {
 		w := a.take("S", n%2 == 0)
 		a.answer(w, 0, storedAt(n+1))
-		_, _ = w.Wait(t.Context())
+		_, _, _ = w.Wait(t.Context())
 	}
 	if n := len(a.known); n != 1 || a.underWay != 0 {
 		t.Errorf("%d reply subjects are kept after one write at a time, want 1; %d messages are under way", n, a.underWay)
@@ -43,7 +43,7 @@ func TestAStreamThatStartsOverDelaysOneWrite(t *testing.T) {
 	}
 	for n, w := range before {
 		a.answer(w, 0, storedAt(uint64(1000+n)))
-		_, _ = w.Wait(t.Context())
+		_, _, _ = w.Wait(t.Context())
 	}
 	lost := 0
 	for n := range uint64(20) {
@@ -52,7 +52,7 @@ func TestAStreamThatStartsOverDelaysOneWrite(t *testing.T) {
 		for w.left > 0 {
 			a.tick()
 		}
-		if _, err := w.Wait(t.Context()); errors.Is(err, ErrNoAck) {
+		if _, _, err := w.Wait(t.Context()); errors.Is(err, ErrNoAck) {
 			lost++
 		}
 	}
@@ -67,9 +67,9 @@ const anotherInFlight = `{"error":{"code":400,"err_code":10164}}`
 // before the one that this other is stored.
 func TestARefusalThatOvertakesSaysWhyTheWritesEnded(t *testing.T) {
 	a := newAcks("x.")
-	w := a.begin("S", 3, false, new(uint64))
+	w := a.Begin("S", 3, false, new(uint64))
 	a.answer(w, 1, anotherInFlight)
-	if stored, err := w.Wait(t.Context()); stored != 0 || !IsInFlight(err) {
+	if stored, _, err := w.Wait(t.Context()); stored != 0 || !IsInFlight(err) {
 		t.Errorf("got %d, %v; want 0 and the refusal", stored, err)
 	}
 	if len(a.known) != 0 || a.underWay != 0 {
@@ -80,7 +80,7 @@ func TestARefusalThatOvertakesSaysWhyTheWritesEnded(t *testing.T) {
 // What is behind a message that could not be sent is never answered.
 func TestAMessageThatCannotBeSentEndsTheWait(t *testing.T) {
 	a, why := newAcks("x."), errors.New("it is too large")
-	w := a.begin("S", 3, false, new(uint64))
+	w := a.Begin("S", 3, false, new(uint64))
 	w.sent = 1
 	w.Abort(why)
 	if len(w.done) != 0 {
@@ -90,7 +90,7 @@ func TestAMessageThatCannotBeSentEndsTheWait(t *testing.T) {
 	if len(w.done) != 1 {
 		t.Error("it is waited for")
 	}
-	if stored, err := w.Wait(t.Context()); stored != 1 || !errors.Is(err, why) {
+	if stored, _, err := w.Wait(t.Context()); stored != 1 || !errors.Is(err, why) {
 		t.Errorf("got %d, %v; want 1 and %v", stored, err, why)
 	}
 }
@@ -99,15 +99,15 @@ func TestAMessageThatCannotBeSentEndsTheWait(t *testing.T) {
 // was used before does not show it: there the answer may be an earlier write's.
 func TestASequenceThatTheStreamHadPassedShowsThatItIsOlder(t *testing.T) {
 	a, highest := newAcks("x."), uint64(10)
-	w := a.begin("S", 2, false, &highest)
-	later := a.begin("S", 1, true, &highest)
+	w := a.Begin("S", 2, false, &highest)
+	later := a.Begin("S", 1, true, &highest)
 	a.answer(w, 0, storedAt(11))
 	a.answer(w, 1, storedAt(10))
-	if stored, err := w.Wait(t.Context()); stored != 1 || !errors.Is(err, ErrSetBack) || highest != 11 {
+	if stored, _, err := w.Wait(t.Context()); stored != 1 || !errors.Is(err, ErrSetBack) || highest != 11 {
 		t.Errorf("got %d, %v, highest %d; want 1, %v, 11", stored, err, highest, ErrSetBack)
 	}
 	a.answer(later, 0, storedAt(12))
-	if stored, err := later.Wait(t.Context()); stored != 1 || err != nil || highest != 12 {
+	if stored, _, err := later.Wait(t.Context()); stored != 1 || err != nil || highest != 12 {
 		t.Errorf("got %d, %v, highest %d; want 1, no error, 12", stored, err, highest)
 	}
 }
@@ -116,14 +116,14 @@ func TestASequenceThatTheStreamHadPassedShowsThatItIsOlder(t *testing.T) {
 func TestALostConnectionEndsEveryWait(t *testing.T) {
 	a, highest := newAcks("x."), uint64(0)
 	free := a.take("S", true)
-	one, several, batch := a.take("S", true), a.begin("S", 3, false, &highest), a.begin("S", 3, true, &highest)
+	one, several, batch := a.take("S", true), a.Begin("S", 3, false, &highest), a.Begin("S", 3, true, &highest)
 	a.answer(several, 0, storedAt(1))
 	a.answer(free, 0, storedAt(5))
-	_, _ = free.Wait(t.Context())
+	_, _, _ = free.Wait(t.Context())
 	a.lost()                      // the next server may have lost some of it
 	a.answer(one, 0, storedAt(2)) // late
 	for want, w := range []*Writes{one, several, batch} {
-		if stored, err := w.Wait(t.Context()); stored != want%2 || !errors.Is(err, errBroken) {
+		if stored, _, err := w.Wait(t.Context()); stored != want%2 || !errors.Is(err, errBroken) {
 			t.Errorf("got %d, %v; want %d, %v", stored, err, want%2, errBroken)
 		}
 	}
@@ -135,8 +135,8 @@ func TestALostConnectionEndsEveryWait(t *testing.T) {
 // Many writes are waited for longer: the server answers one after the other.
 func TestSilenceIsFinalLaterForManyWrites(t *testing.T) {
 	a := newAcks("x.")
-	first := a.begin("S", 1000, false, new(uint64))
-	second := a.begin("S", 1000, true, new(uint64))
+	first := a.Begin("S", 1000, false, new(uint64))
+	second := a.Begin("S", 1000, true, new(uint64))
 	given := map[*Writes]int{}
 	for n := 1; n < 100; n++ {
 		a.tick()
@@ -149,7 +149,7 @@ func TestSilenceIsFinalLaterForManyWrites(t *testing.T) {
 	if given[first] != 15 || given[second] != 19 { // each tick is 500 ms
 		t.Errorf("given up at ticks %d and %d, want 15 and 19", given[first], given[second])
 	}
-	if _, err := second.Wait(t.Context()); !errors.Is(err, ErrNoAck) {
+	if _, _, err := second.Wait(t.Context()); !errors.Is(err, ErrNoAck) {
 		t.Errorf("got %v, want %v", err, ErrNoAck)
 	}
 }

@@ -82,7 +82,7 @@ func FuzzAcknowledgement(f *testing.F) {
 
 		all := newAcks("in.")
 		defer all.timer.Stop()
-		one, several := all.take("S", true), all.begin("S", 2, false, new(uint64))
+		one, several := all.take("S", true), all.Begin("S", 2, false, new(uint64))
 		all.receive(&nats.Msg{Subject: "in." + token, Data: data})
 		all.receive(&nats.Msg{Subject: "in." + token, Data: data})
 		seen := 0

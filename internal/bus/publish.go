@@ -21,8 +21,7 @@ import (
 // Publisher stores messages in JetStream. Any number of goroutines may wait for their acknowledgements at once: they
 // share one subscription and one flush of the connection, which is what makes a waited write cheap.
 type Publisher struct {
-	nc   *nats.Conn
-	acks *acks
+	*acks
 
 	mu     sync.Mutex
 	faults map[string]error // of the streams that did not store, until they do
@@ -30,29 +29,22 @@ type Publisher struct {
 
 // NewPublisher listens for acknowledgements on nc; they stop with nc.
 func NewPublisher(nc *nats.Conn) (*Publisher, error) {
-	p := &Publisher{nc: nc, acks: newAcks(nc.NewInbox() + "."), faults: map[string]error{}}
-	return p, p.acks.listen(nc)
+	p := &Publisher{acks: newAcks(nc.NewInbox() + "."), faults: map[string]error{}}
+	return p, p.listen(nc)
 }
 
 // Publish stores m once and waits for the answer. Errors: ErrNoAck, the server's *jetstream.APIError, or the connection's.
 func (p *Publisher) Publish(ctx context.Context, m *nats.Msg) (Ack, error) {
 	stream := streamOf(m.Subject)
 	// A message with an id may be answered with the sequence at which it was stored long before.
-	w := p.acks.take(stream, m.Header[nats.MsgIdHdr] == nil)
-	_ = w.Send(m) // wait returns its error
-	_, a, err := w.wait(ctx)
+	w := p.take(stream, m.Header[nats.MsgIdHdr] == nil)
+	_ = w.Send(m) // Wait returns its error
+	_, a, err := w.Wait(ctx)
 	// Otherwise the caller left before the answer, or the fault is the message's.
 	if err == nil || ctx.Err() == nil && !IsFinal(err) {
 		p.note(stream, err)
 	}
 	return a, err
-}
-
-// Begin begins n writes to a stream, which are sent without waiting for one another. If atomic, all are stored or none; n is at
-// most MaxAtomic then. The answers raise highest, the sequence known to be stored; its owner reads it only while none of its writes
-// are under way.
-func (p *Publisher) Begin(stream string, n int, atomic bool, highest *uint64) *Writes {
-	return p.acks.begin(stream, n, atomic, highest)
 }
 
 // MaxAtomic is the server's limit of the messages in one atomic batch.
@@ -109,9 +101,8 @@ func (p *Publisher) Keep(ctx context.Context, m *nats.Msg) error {
 
 // Ack says where a message was stored.
 type Ack struct {
-	Stream    string `json:"stream"`
-	Sequence  uint64 `json:"seq"`
-	Duplicate bool   `json:"duplicate"` // it was stored before, by its Nats-Msg-Id
+	Stream   string `json:"stream"`
+	Sequence uint64 `json:"seq"`
 }
 
 // ErrNoAck means that it is not known whether the message was stored.

@@ -47,9 +47,9 @@ func (s LeaseStore) Store(ctx context.Context, body []byte, last uint64) (thrott
 	Fence(m.Header, m.Subject, last)
 	limited, cancel := context.WithTimeout(ctx, retry.Answer)
 	defer cancel()
-	w := s.Publisher.acks.take(RateLeases, false) // the stream may be made again: its sequences prove nothing
-	_ = w.Send(m)                                 // wait returns its error
-	_, ack, err := w.wait(limited)
+	w := s.Publisher.take(RateLeases, false) // the stream may be made again: its sequences prove nothing
+	_ = w.Send(m)                            // Wait returns its error
+	_, ack, err := w.Wait(limited)
 	known := time.Now()
 	if isConflict(err) {
 		return throttle.Entry{}, throttle.ErrConflict

@@ -125,7 +125,7 @@ func (s *Store) Publish(ctx context.Context, events []messages.Event) (wait func
 	}
 	writes := s.send(events, false)
 	return func() (int, error) {
-		stored, err := writes.Wait(ctx)
+		stored, _, err := writes.Wait(ctx)
 		s.atomic = s.atomic || bus.IsInFlight(err) // writes behind a refused one may be stored: that is learned
 		return stored, s.settle(err)
 	}
@@ -156,7 +156,7 @@ func (s *Store) send(events []messages.Event, atomic bool) *bus.Writes {
 func (s *Store) batches(ctx context.Context, events []messages.Event) (stored int, err error) {
 	for some := range slices.Chunk(events, bus.MaxAtomic) {
 		for try := 1; ; try++ {
-			_, err = s.send(some, true).Wait(ctx)
+			_, _, err = s.send(some, true).Wait(ctx)
 			// The batch before is acknowledged, but the server may still count it as in flight.
 			if !bus.IsInFlight(err) || try == leadTries || !retry.Pause(ctx, time.Duration(try)*retry.BatchStep) {
 				break
