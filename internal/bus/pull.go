@@ -107,7 +107,7 @@ var ErrRefused = errors.New("nats: pull refused")
 // message that the server sent to an abandoned pull would be lost until its AckWait is over. So Next may return one after
 // ctx ended. Errors: ErrNoMessage, ctx's, or why the server sends no request.
 func (p *Pull) Next(ctx context.Context, wait time.Duration) (*Request, error) {
-	for end := time.Now().Add(wait); ctx.Err() == nil; {
+	for end := time.Now().Add(wait); ; {
 		what := one
 		if wait == 0 && p.Idle > 0 {
 			what = fmt.Appendf(nil, `{"batch":1,"expires":%d}`, p.Idle)
@@ -118,14 +118,10 @@ func (p *Pull) Next(ctx context.Context, wait time.Duration) (*Request, error) {
 			return r, err
 		}
 	}
-	return nil, ctx.Err()
 }
 
 // Take returns a request that is waiting, or ErrNoMessage immediately.
 func (p *Pull) Take(ctx context.Context) (*Request, error) {
-	if ctx.Err() != nil {
-		return nil, ctx.Err()
-	}
 	return p.once(ctx, oneNow)
 }
 
@@ -147,9 +143,6 @@ func (p *Pull) once(ctx context.Context, what []byte) (first *Request, err error
 
 // Some calls take with up to n waiting requests, as they come. When it returns, no request is under way. Errors: see Next.
 func (p *Pull) Some(ctx context.Context, n int, take func(*Request)) error {
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
 	n = min(n, p.max)
 	what := fmt.Appendf(nil, `{"batch":%d,"no_wait":true`, n)
 	if int64(n)*p.nc.MaxPayload() > maxBytes {
@@ -167,7 +160,7 @@ var (
 	errMoved  = errors.New("nats: the connection was lost")
 )
 
-// ask asks for n messages, and waits until they came or will not come. Only the wait for a connection ends with ctx.
+// ask asks for n messages, unless ctx has ended, and waits until they came or will not come. Only the wait for a connection ends with ctx.
 func (p *inbox) ask(ctx context.Context, what []byte, n int, take func(*Request)) error {
 	if err := p.listen(ctx); err != nil {
 		return err
@@ -210,6 +203,9 @@ func (p *inbox) ask(ctx context.Context, what []byte, n int, take func(*Request)
 
 // listen prepares for the answers to a request.
 func (p *inbox) listen(ctx context.Context) (err error) {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
 	if p.status == nil {
 		p.status = p.nc.StatusChanged(nats.CONNECTED, nats.RECONNECTING, nats.CLOSED)
 	}
@@ -289,11 +285,11 @@ type Request struct {
 	Acker
 }
 
-// Acker answers the queue about a delivery.
+// Acker answers the queue about a delivery, as its *nats.Msg does.
 type Acker interface {
-	Ack() error
-	NakWithDelay(time.Duration) error
-	InProgress() error
+	Ack(...nats.AckOpt) error
+	NakWithDelay(time.Duration, ...nats.AckOpt) error
+	InProgress(...nats.AckOpt) error
 }
 
 // requestOf reads a message; nil if no queue delivered it.
@@ -303,11 +299,5 @@ func requestOf(m *nats.Msg) *Request {
 		return nil
 	}
 	return &Request{Subject: m.Subject, Header: m.Header, Data: m.Data, Stream: meta.Stream, Consumer: meta.Consumer,
-		Sequence: meta.Sequence.Stream, Delivered: meta.NumDelivered, Published: meta.Timestamp, Acker: (*acker)(m)}
+		Sequence: meta.Sequence.Stream, Delivered: meta.NumDelivered, Published: meta.Timestamp, Acker: m}
 }
-
-type acker nats.Msg
-
-func (a *acker) Ack() error                         { return (*nats.Msg)(a).Ack() }
-func (a *acker) NakWithDelay(d time.Duration) error { return (*nats.Msg)(a).NakWithDelay(d) }
-func (a *acker) InProgress() error                  { return (*nats.Msg)(a).InProgress() }

@@ -214,15 +214,15 @@ type delivered struct {
 	*message
 }
 
-func (d delivered) Ack() error {
+func (d delivered) Ack(...nats.AckOpt) error {
 	return d.say("ack", func() { d.done = true })
 }
 
-func (d delivered) NakWithDelay(wait time.Duration) error {
+func (d delivered) NakWithDelay(wait time.Duration, _ ...nats.AckOpt) error {
 	return d.say("nak", func() { d.due, d.taken = time.Now().Add(wait), false })
 }
 
-func (d delivered) InProgress() error {
+func (d delivered) InProgress(...nats.AckOpt) error {
 	return d.say("in progress", func() {
 		if d.taken {
 			d.due = time.Now().Add(d.ackWait)

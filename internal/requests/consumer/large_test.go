@@ -7,6 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"errand/internal/bus"
 	"errand/pkg/messages"
 )
@@ -19,7 +21,7 @@ func TestLargeRequestsShareTheirRoom(t *testing.T) {
 		l := &lane{}
 		c := &Consumer[messages.EnrollRequest]{lanes: []*lane{l}, lease: lease{every: time.Minute}}
 		admit := func(ctx context.Context, bytes int) (int, error) {
-			r := &bus.Request{Data: make([]byte, bytes), Acker: ignored{}}
+			r := &bus.Request{Data: make([]byte, bytes), Acker: new(nats.Msg)}
 			if isLarge(r) {
 				l.large.waiting.Add(1)
 			}
@@ -60,10 +62,3 @@ func TestLargeRequestsShareTheirRoom(t *testing.T) {
 		}
 	})
 }
-
-// ignored is a queue that is told nothing.
-type ignored struct{}
-
-func (ignored) Ack() error                       { return nil }
-func (ignored) NakWithDelay(time.Duration) error { return nil }
-func (ignored) InProgress() error                { return nil }

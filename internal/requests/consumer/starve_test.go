@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/rs/zerolog"
 
 	"errand/internal/bus"
@@ -53,9 +54,9 @@ func newQueue(subject string, bodies ...string) *queue {
 	return q
 }
 
-func (w *queued) InProgress() error { return nil }
+func (w *queued) InProgress(...nats.AckOpt) error { return nil }
 
-func (w *queued) Ack() error {
+func (w *queued) Ack(...nats.AckOpt) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.left--
@@ -63,7 +64,7 @@ func (w *queued) Ack() error {
 }
 
 // NakWithDelay puts a request before those that were never delivered, as JetStream does.
-func (w *queued) NakWithDelay(d time.Duration) error {
+func (w *queued) NakWithDelay(d time.Duration, _ ...nats.AckOpt) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.due = time.Now().Add(d)
