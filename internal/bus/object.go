@@ -25,7 +25,7 @@ type Objects struct{ Conn *nats.Conn }
 
 // Open reads an object of so many bytes; the last read fails if the digest does not match. fs.ErrNotExist: the leader has
 // none with that digest.
-func (o Objects) Open(ctx context.Context, ref messages.ObjectRef) (io.ReadCloser, int64, error) {
+func (o Objects) Open(ctx context.Context, ref messages.ObjectRef) (io.Reader, int64, error) {
 	info, err := o.info(ctx, ref.Bucket, ref.Name)
 	if err == nil && info.Opts != nil && info.Opts.Link != nil {
 		info, err = o.info(ctx, info.Opts.Link.Bucket, info.Opts.Link.Name)
@@ -36,7 +36,6 @@ func (o Objects) Open(ctx context.Context, ref messages.ObjectRef) (io.ReadClose
 	if info.Digest != ref.Digest {
 		return nil, 0, fs.ErrNotExist
 	}
-	ctx, cancel := context.WithCancel(ctx)
 	return &object{
 		chunk: func(from uint64) (*Message, error) {
 			what := map[string]any{"seq": from, "next_by_subj": "$O." + info.Bucket + ".C." + info.NUID}
@@ -50,7 +49,7 @@ func (o Objects) Open(ctx context.Context, ref messages.ObjectRef) (io.ReadClose
 				}
 			}
 		},
-		close: cancel, left: info.Size, next: 1, sum: sha256.New(), digest: info.Digest,
+		left: info.Size, next: 1, sum: sha256.New(), digest: info.Digest,
 	}, int64(min(info.Size, math.MaxInt64)), nil
 }
 
@@ -79,7 +78,6 @@ func (o Objects) info(ctx context.Context, bucket, name string) (info jetstream.
 // them all: a list that is read as slowly as its batches are sent would wait in memory.
 type object struct {
 	chunk  func(from uint64) (*Message, error)
-	close  func()
 	next   uint64 // sequence that the next chunk has at least
 	left   uint64 // bytes in chunks not read yet
 	rest   []byte // of the last chunk
@@ -107,10 +105,4 @@ func (o *object) Read(p []byte) (int, error) {
 	n := copy(p, o.rest)
 	o.rest = o.rest[n:]
 	return n, nil
-}
-
-// Close ends the reading.
-func (o *object) Close() error {
-	o.close()
-	return nil
 }

@@ -75,7 +75,6 @@ func TestAnObjectIsReadWholeOrNotAtAll(t *testing.T) {
 			if err != nil {
 				return
 			}
-			defer object.Close()
 			content, err := io.ReadAll(object)
 			if !errors.Is(err, c.read) || err == nil && !bytes.Equal(content, c.content) {
 				t.Errorf("read %d bytes, %v; want %d, %v", len(content), err, len(c.content), c.read)
@@ -161,7 +160,6 @@ func TestAListThatAReplicaLacksIsAskedOfTheLeader(t *testing.T) {
 	if err != nil {
 		t.Fatalf("open: %v", err)
 	}
-	defer object.Close()
 	if got, err := io.ReadAll(object); err != nil || !bytes.Equal(got, content) || size != int64(len(content)) {
 		t.Errorf("read %q, %v", got, err)
 	}

@@ -69,7 +69,7 @@ var mails = work{bus.SendQueue, messages.Send.Requested(),
 			t.Fatal(err)
 		}
 		return consumer.New(s, queue, h, consumer.Sends((&mailing.Handler{Upstream: api, Caller: caller, Size: 1000, Parallel: 4,
-			Open: func(context.Context, messages.ObjectRef) (io.ReadCloser, int64, error) {
+			Open: func(context.Context, messages.ObjectRef) (io.Reader, int64, error) {
 				return nil, 0, errors.ErrUnsupported
 			},
 			Secret: mailbox.NewSecret("bench")}).Handle, mailing.Ended))

@@ -247,9 +247,7 @@ func TestPlanningAMillionRecipientsTakesTenReadingsAndLittleMemory(t *testing.T)
 func listed(object io.Reader) *message {
 	return &message{size: 1000, request: attempt.Request[messages.SendRequest]{Body: messages.SendRequest{ToObject: &messages.ObjectRef{}}},
 		Handler: &Handler{Caller: &attempt.Caller{},
-			Open: func(context.Context, messages.ObjectRef) (io.ReadCloser, int64, error) {
-				return io.NopCloser(object), 0, nil
-			}}}
+			Open: func(context.Context, messages.ObjectRef) (io.Reader, int64, error) { return object, 0, nil }}}
 }
 
 // What cannot be read to its end is not sent as if it were shorter.

@@ -75,11 +75,8 @@ func (m *message) bytes(ctx context.Context) (int64, error) {
 	if m.request.Body.ToObject == nil {
 		return int64(len(m.request.Body.To)), nil
 	}
-	list, size, err := m.open(ctx)
-	if err != nil {
-		return 0, err
-	}
-	return size, list.Close()
+	_, size, err := m.open(ctx)
+	return size, err
 }
 
 // admit takes a message's share of the calls of long work, until leave. One whose GiveUpAt has passed continues without it.
@@ -122,7 +119,7 @@ func (m *message) untilStopped(texts iter.Seq2[string, error]) iter.Seq2[string,
 }
 
 // open opens the object that holds the list.
-func (m *message) open(ctx context.Context) (io.ReadCloser, int64, error) {
+func (m *message) open(ctx context.Context) (io.Reader, int64, error) {
 	object, size, err := m.Open(ctx, *m.request.Body.ToObject)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -149,7 +146,6 @@ func (m *message) texts(ctx context.Context) iter.Seq2[string, error] {
 			yield("", err)
 			return
 		}
-		defer object.Close()
 		for text, err := range messages.Lines(object) {
 			if err != nil {
 				err = fmt.Errorf("send: read the recipient list: %w", err)

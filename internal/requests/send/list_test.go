@@ -29,9 +29,9 @@ type holder struct {
 func newHolder() *holder {
 	h := &holder{list: strings.NewReader("")}
 	caller := &attempt.Caller{Slots: admission.NewSlots(1)}
-	h.Handler = Handler{Caller: caller, Open: func(context.Context, messages.ObjectRef) (io.ReadCloser, int64, error) {
+	h.Handler = Handler{Caller: caller, Open: func(context.Context, messages.ObjectRef) (io.Reader, int64, error) {
 		h.opened++
-		return io.NopCloser(io.MultiReader(strings.NewReader(addresses(0, 10)), h.list)), h.size, nil
+		return io.MultiReader(strings.NewReader(addresses(0, 10)), h.list), h.size, nil
 	}}
 	return h
 }
@@ -151,7 +151,7 @@ func TestAMissingListEndsWhatWasNotBegun(t *testing.T) {
 	} {
 		log, taken := &historytest.Log{}, &upstream{to: map[string]int{}}
 		h, r := handler(t, taken), request(t, log, many(1))
-		h.Open = func(context.Context, messages.ObjectRef) (io.ReadCloser, int64, error) { return nil, 0, fs.ErrNotExist }
+		h.Open = func(context.Context, messages.ObjectRef) (io.Reader, int64, error) { return nil, 0, fs.ErrNotExist }
 		r.Body.To, r.Body.ToObject = nil, &messages.ObjectRef{Bucket: "lists", Name: "news"}
 		if err := r.History.Store(t.Context(), c.state, c.body); err != nil {
 			t.Fatal(err)

@@ -44,7 +44,7 @@ type Handler struct {
 	Secret *mailbox.Secret
 	// Open opens the object that holds a recipient list. fs.ErrNotExist means that there
 	// is no such object with that digest. It returns the object's size, too.
-	Open func(context.Context, messages.ObjectRef) (io.ReadCloser, int64, error)
+	Open func(context.Context, messages.ObjectRef) (io.Reader, int64, error)
 	// Suppressed, if set, reports whether nothing is to be sent to an address, and since when and why.
 	Suppressed func(address string) (since time.Time, why string, yes bool)
 
