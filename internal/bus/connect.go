@@ -48,9 +48,10 @@ type Connection struct {
 
 // Validate names the variable that is wrong. A password or token must not be sent where others can read it.
 func (c Connection) Validate() error {
+	all := servers(c.URL)
 	exposed := func(u *url.URL) bool { return c.inClear(u) && !loopback.Is(u.Hostname()) }
 	switch {
-	case !isServerList(c.URL):
+	case len(all) == 0 || slices.ContainsFunc(all, isNoServer):
 		return errNoServers
 	case (c.Cert == "") != (c.Key == ""):
 		return errors.New("NATS_CERT and NATS_KEY: give both or neither")
@@ -64,7 +65,7 @@ func (c Connection) Validate() error {
 		return errors.New("NATS_JS_DOMAIN and NATS_JS_PREFIX: give one of them")
 	case !apiPrefix.MatchString(c.prefix()):
 		return errors.New("NATS_JS_DOMAIN and NATS_JS_PREFIX: must be a subject without spaces and wildcards")
-	case slices.ContainsFunc(servers(c.URL), exposed):
+	case slices.ContainsFunc(all, exposed):
 		return errors.New("NATS_URL: a password or token would travel in the clear: " +
 			"use tls://, give NATS_CA, or set ALLOW_PLAIN_NATS if the network is yours alone")
 	}
@@ -79,14 +80,6 @@ func (c Connection) inClear(u *url.URL) bool {
 }
 
 var errNoServers = errors.New("NATS_URL: must be a list of server addresses such as nats://127.0.0.1:4222")
-
-// isServerList reports whether s names servers, and only valid ones: some the library would try to reach for ever.
-func isServerList(s string) bool {
-	all := servers(s)
-	return len(all) > 0 && !slices.ContainsFunc(all, func(u *url.URL) bool {
-		return !slices.Contains([]string{"nats", "tls", "ws", "wss"}, u.Scheme) || !isHost(u)
-	})
-}
 
 // servers are the addresses in a list; an invalid one is empty.
 func servers(s string) (all []*url.URL) {
@@ -112,14 +105,12 @@ func (c Connection) Servers() (all []string) {
 	return all
 }
 
-// isHost reports whether u has a host's name or address and, if any, a valid port.
-func isHost(u *url.URL) bool {
-	host, port := u.Hostname(), u.Port()
-	if host == "" || strings.Contains(host, ":") && !strings.HasPrefix(u.Host, "[") {
-		return false
-	}
-	n, err := strconv.ParseUint(cmp.Or(port, "4222"), 10, 16)
-	return err == nil && n > 0
+// isNoServer reports whether u lacks the scheme, the host or a valid port of a server: the library would try to reach it for ever.
+func isNoServer(u *url.URL) bool {
+	host := u.Hostname()
+	port, err := strconv.ParseUint(cmp.Or(u.Port(), "4222"), 10, 16)
+	return !slices.Contains([]string{"nats", "tls", "ws", "wss"}, u.Scheme) || host == "" ||
+		strings.Contains(host, ":") && !strings.HasPrefix(u.Host, "[") || err != nil || port == 0
 }
 
 // Connect starts a connection that outlives every outage of the servers, also when none answered at first. Credentials
@@ -284,12 +275,10 @@ func Up(ctx context.Context, nc *nats.Conn, log zerolog.Logger) error {
 	return nil
 }
 
-// refusals are what a server says of a client that it does not know, or no longer knows.
-var refusals = []error{nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked, nats.ErrAccountAuthExpired}
-
-// Refused reports whether err says that the server does not authorize this user.
+// Refused reports whether err says that the server does not authorize this user, or no longer does.
 func Refused(err error) bool {
-	return slices.ContainsFunc(refusals, func(r error) bool { return errors.Is(err, r) })
+	return errors.Is(err, nats.ErrAuthorization) || errors.Is(err, nats.ErrAuthExpired) || errors.Is(err, nats.ErrAuthRevoked) ||
+		errors.Is(err, nats.ErrAccountAuthExpired)
 }
 
 // Fault says why there is no connection; "" while there is one.

@@ -37,7 +37,10 @@ func (s EventStore) Append(ctx context.Context, r history.Record) (uint64, error
 	if err != nil {
 		return 0, err
 	}
-	defer recycle(m.Header)
+	defer func() { // the connection has copied them
+		clear(m.Header)
+		headerMaps.Put(m.Header)
+	}()
 	unsure := r.Last > 0     // whether a conflict may mean something other than another's event
 	var conflicted time.Time // since when the server refuses it for one; zero means that it does not
 	for n := 1; ; n++ {
@@ -87,7 +90,7 @@ func (s EventStore) explain(ctx context.Context, r history.Record, m *nats.Msg) 
 	case got == nil && r.Event.State != messages.Started && r.Event.State != messages.Reopened: // these follow an event that exists
 		expect(m.Header, 0)
 	case got == nil:
-	case wrote(got, m):
+	case got.Header.Get(writer) == m.Header.Get(writer) && got.Header.Get("ce-id") == m.Header.Get("ce-id"): // it is ours
 		s.Publisher.note(streamOf(m.Subject), nil)
 		return got.Sequence, nil
 	case got.Sequence > r.Last:
@@ -112,13 +115,6 @@ func expect(h nats.Header, last uint64) {
 // expectedSubject is the header with the filter of a fence.
 const expectedSubject = "Nats-Expected-Last-Subject-Sequence-Subject"
 
-func wrote(got *Message, m *nats.Msg) bool {
-	return got.Header.Get(writer) == m.Header.Get(writer) && got.Header.Get(eventID) == m.Header.Get(eventID)
-}
-
-// eventID is the header of an event's CloudEvents id.
-const eventID = "ce-id"
-
 // encode makes the message of an event. Its ce-id is the same whichever worker writes the step. It has no Nats-Msg-Id: the
 // fence keeps it single, and the server would refuse the id while an earlier try is still in flight.
 func (s EventStore) encode(r history.Record) (*nats.Msg, error) {
@@ -140,12 +136,6 @@ func (s EventStore) encode(r history.Record) (*nats.Msg, error) {
 
 // headerMaps are reused: a map of twelve headers is half a kilobyte.
 var headerMaps = sync.Pool{New: func() any { return make(nats.Header, 12) }}
-
-// recycle reuses the headers of a message that was published: the connection has copied them.
-func recycle(h nats.Header) {
-	clear(h)
-	headerMaps.Put(h)
-}
 
 // insist asks for something until there is an answer, ctx ends or the connection is closed.
 func insist[T any](ctx context.Context, nc *nats.Conn, op messages.Operation, ask func() (T, error)) (got T, err error) {

@@ -3,7 +3,6 @@ package bus
 import (
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -159,29 +158,14 @@ func makeSecret(ctx context.Context, js jetstream.JetStream) error {
 	nc := js.Conn()
 	secret, err := recipientSecret(ctx, nc)
 	if errors.Is(err, ErrNoSecret) {
-		if err = publishSecret(ctx, nc); err == nil {
+		m := &nats.Msg{Subject: recipientsSubject, Data: []byte(rand.Text() + rand.Text()), Header: nats.Header{}}
+		Fence(m.Header, m.Subject, 0)
+		if _, err = js.PublishMsg(ctx, m); err == nil || isConflict(err) {
 			secret, err = recipientSecret(ctx, nc)
 		}
 	}
 	for i := 0; i < len(keyed) && err == nil; i++ {
 		err = noteSecret(ctx, js, keyed[i], secret.ID())
-	}
-	return err
-}
-
-func publishSecret(ctx context.Context, nc *nats.Conn) error {
-	text := make([]byte, 32)
-	_, _ = rand.Read(text) // never fails
-	m := &nats.Msg{Subject: recipientsSubject, Data: hex.AppendEncode(nil, text), Header: nats.Header{}}
-	Fence(m.Header, m.Subject, 0)
-	ctx, cancel := context.WithTimeout(ctx, retry.Answer)
-	defer cancel()
-	answer, err := nc.RequestMsgWithContext(ctx, m)
-	if err == nil {
-		_, err = readAck(answer, Keys)
-	}
-	if isConflict(err) {
-		return nil
 	}
 	return err
 }

@@ -67,14 +67,14 @@ func ProgramOf(op messages.Operation) string {
 }
 
 // GiveUpOf is for how long requests of an operation are tried that name no end, of replicas that differ the least; 0 when none says.
-func GiveUpOf(programs []ProgramStatus, op messages.Operation) (least time.Duration) {
+func GiveUpOf(programs []ProgramStatus, op messages.Operation) time.Duration {
+	var all []time.Duration
 	for _, p := range programs {
-		after := time.Duration(p.GiveUpAfter) * time.Second
-		if p.Program == ProgramOf(op) && after > 0 && (least == 0 || after < least) {
-			least = after
+		if p.Program == ProgramOf(op) {
+			all = append(all, time.Duration(p.GiveUpAfter)*time.Second)
 		}
 	}
-	return least
+	return shortest(all)
 }
 
 // HoldOf is the first hold of an operation that a program reports, and the program; "" when there is none.

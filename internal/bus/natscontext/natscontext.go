@@ -2,6 +2,7 @@
 package natscontext
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -38,8 +39,7 @@ type settings struct {
 }
 
 // unsupported are settings of a context that change where or how the nats tool connects.
-var unsupported = []string{"nsc", "jetstream_event_prefix", "socks_proxy",
-	"user_jwt", "user_seed", "windows_cert_store"}
+var unsupported = []string{"nsc", "jetstream_event_prefix", "socks_proxy", "user_jwt", "user_seed", "windows_cert_store"}
 
 // Resolve is the connection with its context, if one is named. The error says what is wrong with NATS_CONTEXT.
 func (a Options) Resolve() (bus.Connection, error) {
@@ -58,17 +58,11 @@ func (a Options) Resolve() (bus.Connection, error) {
 	}
 	data, err := os.ReadFile(filepath.Join(dir, a.Context+".json"))
 	if errors.Is(err, fs.ErrNotExist) {
-		return invalid("there is no context %q in %s; there are: %s", a.Context, dir, strings.Join(names(), ", "))
+		return invalid("there is no context %q in %s; there are: %s", a.Context, dir, strings.Join(names(dir), ", "))
 	}
 	var all map[string]any
 	var said settings
-	if err == nil {
-		err = json.Unmarshal(data, &all)
-	}
-	if err == nil {
-		err = json.Unmarshal(data, &said)
-	}
-	if err != nil {
+	if err = cmp.Or(err, json.Unmarshal(data, &all), json.Unmarshal(data, &said)); err != nil {
 		return invalid("context %q cannot be read: %v", a.Context, err)
 	}
 	for _, name := range unsupported {
@@ -150,12 +144,8 @@ func contexts() (string, error) {
 	return filepath.Join(parent, "nats", "context"), nil
 }
 
-// names are the names of all contexts.
-func names() (names []string) {
-	dir, err := contexts()
-	if err != nil {
-		return nil
-	}
+// names are the names of all contexts in a directory.
+func names(dir string) (names []string) {
 	files, _ := filepath.Glob(filepath.Join(dir, "*.json")) // a name that is not a pattern has no contexts
 	for _, file := range files {
 		names = append(names, strings.TrimSuffix(filepath.Base(file), ".json"))
