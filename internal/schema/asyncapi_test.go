@@ -202,6 +202,22 @@ func TestTheChannelsAreTheSubjectsOfTheStreams(t *testing.T) {
 	}
 }
 
+func TestWhateverAUserMayPublishHasAChannel(t *testing.T) {
+	config, err := os.ReadFile("../../deploy/nats/errand.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	subjects := regexp.MustCompile(`"((?:mandate|mail)\.\w+\.\w+)[.*]*"`).FindAllSubmatch(config, -1)
+	for _, s := range subjects {
+		if subject := string(s[1]); !slices.Contains(Subjects(), subject) && !strings.HasSuffix(subject, ".turn") {
+			t.Errorf("%s has no channel", subject)
+		}
+	}
+	if len(subjects) < 50 {
+		t.Errorf("%d subjects, want more", len(subjects))
+	}
+}
+
 func TestTheExamplesOfTheDocumentAreValid(t *testing.T) {
 	api, all := theAPI(t), compiled(t)
 	whole := jsonschema.NewCompiler()

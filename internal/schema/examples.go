@@ -38,6 +38,7 @@ var events = slices.Concat(
 		{messages.Page, 1, &messages.TransactionsPage{Page: 1, Records: records, Total: 1, Deadline: at(35), Fingerprint: fingerprint}},
 		{messages.Listed, 1, &messages.TransactionsListed{Pages: 1, Total: 1, Fingerprint: fingerprint}},
 		{messages.Failed, 1, refused()},
+		{messages.Reopened, 1, redriven()},
 		{messages.Erased, 1, &messages.ErasedBody{Was: &messages.PriorOutcome{State: messages.Listed}}},
 	}),
 	of(messages.Send, news, []stated{
@@ -75,6 +76,7 @@ var events = slices.Concat(
 		{messages.Reported, 1, &messages.AccountReported{Fingerprint: fingerprint,
 			Account: json.RawMessage(`{"organisation":"Shop","suspended":false,"limit_quota":"10000","credit_balance":9900}`)}},
 		{messages.Failed, 1, refused()},
+		{messages.Reopened, 1, redriven()},
 		{messages.Erased, 1, &messages.ErasedBody{Was: &messages.PriorOutcome{State: messages.Reported}}},
 	}),
 	of(messages.Delivery, news, []stated{
@@ -160,6 +162,11 @@ func busy() messages.Body {
 
 func refused() messages.Body {
 	return &messages.FailedBody{Reason: messages.ReasonRefused, Message: "Refused.", HTTPStatus: 422, Fingerprint: fingerprint}
+}
+
+func redriven() messages.Body {
+	return &messages.ReopenedBody{By: "ann", Why: "the service is back", Was: messages.PriorOutcome{State: messages.Failed,
+		Reason: messages.ReasonRefused}, Fingerprint: fingerprint}
 }
 
 func second(state messages.State, reason messages.Reason) []messages.Unsettled {

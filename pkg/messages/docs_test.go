@@ -99,6 +99,7 @@ var documentedEvents = map[string]Body{
 	"mandate.enroll.erased": &ErasedBody{}, "mandate.transactions.erased": &ErasedBody{}, "mail.send.erased": &ErasedBody{},
 	"mail.batch.erased": &ErasedBody{}, "mail.account.erased": &ErasedBody{}, "mail.delivery.erased": &ErasedBody{},
 	"mandate.application.erased": &ErasedBody{}, "mandate.deduction.erased": &ErasedBody{}, "mandate.enroll.reopened": &ReopenedBody{},
+	"mandate.transactions.reopened": &ReopenedBody{}, "mail.account.reopened": &ReopenedBody{},
 	"mandate.transactions.page": &TransactionsPage{}, "mandate.transactions.listed": &TransactionsListed{},
 	"mandate.transactions.failed": &FailedBody{},
 	"mail.send.started":           &SendStarted{}, "mail.send.deferred": &DeferredBody{}, "mail.send.accepted": &SendOutcome{},

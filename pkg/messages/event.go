@@ -220,8 +220,7 @@ func listed(list []json.RawMessage) []json.RawMessage {
 	return list
 }
 
-// ReopenedBody is the body of mandate.enroll.reopened and mail.send.reopened: the request was corrected, or a person had it run
-// again.
+// ReopenedBody is the body of an operation's reopened: the request was corrected, or a person had it run again.
 type ReopenedBody struct {
 	Common
 	By           string       `json:"by"` // ByCorrection, or who did it
