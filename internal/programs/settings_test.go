@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 
@@ -48,6 +49,9 @@ func TestAllMissingAndWrongSettingsAreNamedAtOnce(t *testing.T) {
 	want := []string{"RETRY_TRIES", "CONCURRENCY", "MANDATE_API_URL", "MANDATE_API_V2_URL", "MANDATE_API_TOKEN", "MANDATE_TIMEZONE"}
 	if diff := cmp.Diff(want, named(t, mandate.Run(t.Context()))); diff != "" {
 		t.Errorf("mandate-consumer (-want +got):\n%s", diff)
+	}
+	if mandate.Timezone = ""; !slices.Contains(named(t, mandate.Run(t.Context())), "MANDATE_TIMEZONE") {
+		t.Error("an empty MANDATE_TIMEZONE is taken for UTC")
 	}
 	mail, _ := parsed[MailConsumer](t, map[string]string{"MAIL_BATCH_SIZE": "1001", "RECIPIENT_KEY": "short"})
 	want = []string{"RETRY_TRIES", "CONCURRENCY", "MAIL_API_URL", "MAIL_API_KEY", "RECIPIENT_KEY", "MAIL_BATCH_SIZE"}

@@ -50,7 +50,7 @@ type MailAPI struct {
 // zone is the time zone of the service's dates.
 func (a *MandateAPI) zone() (*time.Location, error) {
 	zone, err := time.LoadLocation(a.Timezone)
-	return zone, invalidIf(err != nil, "MANDATE_TIMEZONE", "is not a time zone name such as Asia/Kuala_Lumpur")
+	return zone, invalidIf(err != nil || a.Timezone == "", "MANDATE_TIMEZONE", "is not a time zone name such as Asia/Kuala_Lumpur")
 }
 
 func (a *MandateAPI) enrollURL() string {

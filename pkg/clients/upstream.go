@@ -184,7 +184,7 @@ var ErrPlainHTTP = errors.New("keys would travel unencrypted: use https:// or al
 func parseOrigin(origin Origin, plainHTTP bool) (*url.URL, error) {
 	u, err := url.Parse(origin.URL)
 	switch {
-	case err != nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https":
+	case err != nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https" || strings.Contains(u.Path, " "):
 		return nil, fmt.Errorf("%s is not an absolute https:// address", origin.Field)
 	case u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
 		return nil, fmt.Errorf("%s must hold scheme, host and path only: no user, query or fragment", origin.Field)

@@ -26,6 +26,7 @@ func TestAnOriginIsCheckedAndNamedInTheError(t *testing.T) {
 		{"upstream.example.test", nil, "absolute https://"},
 		{"ftp://upstream.example.test", nil, "absolute https://"},
 		{"https://", nil, "absolute https://"},
+		{"https://upstream.example.test/ ", nil, "absolute https://"}, // each call would be a 404
 		{"https://user:s3cret@upstream.example.test", nil, "no user"},
 		{"https://upstream.example.test?key=s3cret", nil, "no user, query"},
 		{"https://upstream.example.test/%zz?key=s3cret", nil, "absolute https://"},
