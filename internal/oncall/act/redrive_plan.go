@@ -220,7 +220,7 @@ func (i Item) expired() Item {
 	if i.Operation == messages.Send {
 		i.Unknown, i.batchSize = []int{1}, messages.MaxBatch
 		request, _, _ := messages.Decode[messages.SendRequest](i.letter.Event.Message.Data) // what cannot be read is refused again
-		if request.ToObject != nil || len(slices.Collect(request.Addresses())) > messages.MaxBatch {
+		if request.ToObject != nil || len(slices.Collect(request.Addresses())) > 1 {
 			return i.as(inspect.CannotRun,
 				"its events have expired, and it may have been of several batches: publish to whom it is still meant for, under another id")
 		}

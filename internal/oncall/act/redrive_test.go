@@ -217,9 +217,18 @@ func TestAPlanKnowsWhatHasGoneOn(t *testing.T) {
 	if got := items[0]; got.RequestID != "expired" || got.Class != inspect.Twice {
 		t.Errorf("a dead letter without events: %+v", got)
 	}
-	d.letter(messages.Send, "expired-list", `{"to_object":{"bucket":"lists","name":"all","digest":"SHA-256=x"},"subject":"s","content":"c"}`, 7)
-	if got := d.plan("expired-list")[0]; got.Class != inspect.CannotRun {
-		t.Errorf("of a list whose length nobody knows, one batch would be run: %+v", got)
+	for id, c := range map[string]struct {
+		to   string
+		want inspect.Class
+	}{
+		"expired-one":  {`"to":["a@x.com"]`, inspect.Twice},
+		"expired-two":  {`"to":["a@x.com","b@x.com"]`, inspect.CannotRun}, // with MAIL_BATCH_SIZE=1 neither may see the other
+		"expired-list": {`"to_object":{"bucket":"lists","name":"all","digest":"SHA-256=x"}`, inspect.CannotRun},
+	} {
+		d.letter(messages.Send, id, "{"+c.to+`,"subject":"s","content":"c"}`, 7)
+		if got := d.plan(id)[0]; got.Class != c.want {
+			t.Errorf("%s: %s, want %s", id, got.Class, c.want)
+		}
 	}
 }
 
