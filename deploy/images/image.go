@@ -4,7 +4,6 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
-	"debug/elf"
 	"errors"
 	"fmt"
 	"io"
@@ -31,26 +30,21 @@ const roots = "etc/ssl/certs/ca-certificates.crt"
 // image is one program for one architecture.
 type image struct {
 	v1.Image
-	tag      name.Tag
-	arch     string
-	unpacked int64
+	tag  name.Tag
+	arch string
 }
 
 // pack makes an image that contains a static binary and no other program, with the licences of what it links.
-func pack(tag, binary string, notice []byte, labels map[string]string, created time.Time) (image, error) {
-	ref, err := name.NewTag(tag)
+func (o *buildOrder) pack(program, arch, binary string, notice []byte) (image, error) {
+	tag, err := name.NewTag("localhost/errand/" + program + ":" + o.version)
 	if err != nil {
 		return image{}, err
 	}
-	arch, err := architecture(binary)
+	text, err := os.ReadFile(binary)
 	if err != nil {
 		return image{}, err
 	}
-	program, err := os.ReadFile(binary)
-	if err != nil {
-		return image{}, err
-	}
-	content, unpacked, err := files(filepath.Base(binary), program, notice)
+	content, err := files(program, text, notice)
 	if err != nil {
 		return image{}, err
 	}
@@ -68,41 +62,20 @@ func pack(tag, binary string, notice []byte, labels map[string]string, created t
 		return image{}, err
 	}
 	config = config.DeepCopy()
-	config.OS, config.Architecture, config.Created = "linux", arch, v1.Time{Time: created}
-	config.Config = v1.Config{User: user, WorkingDir: "/", Entrypoint: []string{"/" + filepath.Base(binary)}, Labels: labels}
+	config.OS, config.Architecture, config.Created = "linux", arch, v1.Time{Time: o.created}
+	config.Config = v1.Config{User: user, WorkingDir: "/", Entrypoint: []string{"/" + program}, Labels: o.labels(program)}
 	if made, err = mutate.ConfigFile(made, config); err != nil {
 		return image{}, err
 	}
-	return image{Image: made, tag: ref, arch: arch, unpacked: unpacked}, nil
-}
-
-// architecture returns the architecture of a binary, which must need no loader and no libraries: an image has none.
-func architecture(binary string) (string, error) {
-	file, err := elf.Open(binary)
-	if err != nil {
-		return "", fmt.Errorf("%s is not a Linux program: %w", binary, err)
-	}
-	defer file.Close() //nolint:errcheck // nothing was written
-	for _, segment := range file.Progs {
-		if segment.Type == elf.PT_INTERP {
-			return "", fmt.Errorf("%s is not static: build it with CGO_ENABLED=0", binary)
-		}
-	}
-	switch file.Machine {
-	case elf.EM_X86_64:
-		return "amd64", nil
-	case elf.EM_AARCH64:
-		return "arm64", nil
-	}
-	return "", fmt.Errorf("%s is for %s, want one of %q", binary, file.Machine, architectures())
+	return image{Image: made, tag: tag, arch: arch}, nil
 }
 
 // files is the contents of an image as a tar: owned by root, writable by nobody else, and with a fixed time, so that a layer
 // changes only when its contents do.
-func files(program string, text, notice []byte) (_ []byte, size int64, err error) {
+func files(program string, text, notice []byte) ([]byte, error) {
 	certificates, err := certificates()
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	var archive bytes.Buffer
 	w := tar.NewWriter(&archive)
@@ -111,7 +84,6 @@ func files(program string, text, notice []byte) (_ []byte, size int64, err error
 		err = errors.Join(err, w.WriteHeader(&header))
 		_, failed := w.Write(text)
 		err = errors.Join(err, failed)
-		size += header.Size
 	}
 	for _, dir := range []string{"etc/", "etc/ssl/", "etc/ssl/certs/"} {
 		add(tar.Header{Typeflag: tar.TypeDir, Name: dir, Mode: 0o755}, nil)
@@ -119,7 +91,7 @@ func files(program string, text, notice []byte) (_ []byte, size int64, err error
 	add(tar.Header{Typeflag: tar.TypeReg, Name: roots, Mode: 0o644}, certificates)
 	add(tar.Header{Typeflag: tar.TypeReg, Name: "NOTICE", Mode: 0o644}, notice)
 	add(tar.Header{Typeflag: tar.TypeReg, Name: program, Mode: 0o755}, text)
-	return archive.Bytes(), size, errors.Join(err, w.Close())
+	return archive.Bytes(), errors.Join(err, w.Close())
 }
 
 // archive writes the image as a file that docker, podman and containerd can load.
@@ -137,9 +109,8 @@ func (i image) archive(dir string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	const mb = 1e6
-	fmt.Fprintf(out, "%s  %s  %.1f MB, unpacked %.1f MB  %s\n", i.tag, i.arch, float64(info.Size())/mb, float64(i.unpacked)/mb, digest)
-	return nil
+	_, err = fmt.Fprintf(out, "%s  %s  %.1f MB  %s\n", i.tag, i.arch, float64(info.Size())/1e6, digest)
+	return err
 }
 
 // ArtifactType keeps a field out of the index: older tools drop it when they push, which would change the digest.

@@ -222,46 +222,6 @@ func TestTheIndexContainsTheSameImages(t *testing.T) {
 	}
 }
 
-func TestOtherProgramsArePackedWithTheirName(t *testing.T) {
-	for _, name := range []string{"nats:2.15.2", "localhost/pause:1", "example.com:5000/deep/er:v1"} {
-		dist := t.TempDir()
-		binary := static(t)
-		img, err := pack(name, binary, nil, nil, time.Unix(0, 0))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := img.archive(dist, io.Discard); err != nil {
-			t.Fatal(err)
-		}
-		written, err := filepath.Glob(filepath.Join(dist, "*.tar"))
-		if err != nil || len(written) != 1 {
-			t.Fatalf("%s: wrote %q, %v", name, written, err)
-		}
-		config, err := loaded(t, written[0], name).ConfigFile()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if want := []string{"/static"}; !slices.Equal(config.Config.Entrypoint, want) || config.Architecture != "arm64" {
-			t.Errorf("%s: %s runs %q, want %q for arm64", name, config.Architecture, config.Config.Entrypoint, want)
-		}
-	}
-}
-
-func TestABinaryThatCannotRunInAnImageIsRefused(t *testing.T) {
-	text := filepath.Join(t.TempDir(), "script")
-	if err := os.WriteFile(text, []byte("#!/bin/sh\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	for binary, want := range map[string]string{
-		text:      "is not a Linux program",
-		"missing": "no such file",
-	} {
-		if _, err := pack("x:1", binary, nil, nil, time.Unix(0, 0)); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %q", binary, err, want)
-		}
-	}
-}
-
 // A directory that is not an earlier layout is not removed.
 func TestADirectoryOfOthersIsNotRemoved(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "errand")

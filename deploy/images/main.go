@@ -32,16 +32,12 @@ type buildOrder struct {
 	archs             []string
 	version, revision string
 	created           time.Time
-	others            []otherProgram
 }
-
-// otherProgram is a program that was built elsewhere, and the name of its image.
-type otherProgram struct{ name, binary string }
 
 const usage = `Builds images of the programs for each architecture, without a container tool.
 
     go run -C deploy/images . --version 1.4.0
-    go run -C deploy/images . --arch amd64 --other nats:2.15.2=$PWD/nats-server
+    go run -C deploy/images . --arch amd64
 
 Paths are relative to deploy/images. The creation time of the images is SOURCE_DATE_EPOCH or, without it, the time of
 the commit.
@@ -61,15 +57,6 @@ func run(args []string, out, errs io.Writer) int {
 	flags.StringVar(&o.version, "version", "dev", "tag of the images")
 	flags.StringVar(&o.revision, "revision", "", "commit that the images name (default: from git)")
 	archs := flags.String("arch", "amd64,arm64", "architectures to build for, a `list` of "+strings.Join(architectures(), ", "))
-	flags.Func("other", "also pack this static `NAME=BINARY`, such as nats:2.15.2=/usr/bin/nats-server; may be repeated",
-		func(text string) error {
-			name, binary, ok := strings.Cut(text, "=")
-			if !ok {
-				return errors.New("must be NAME=BINARY")
-			}
-			o.others = append(o.others, otherProgram{name, binary})
-			return nil
-		})
 	switch err := flags.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
 		return 0
@@ -125,36 +112,27 @@ func (o *buildOrder) run(out io.Writer) (err error) {
 	if err := os.MkdirAll(o.out, 0o755); err != nil { //nolint:gosec // images are not secret
 		return err
 	}
-	for _, other := range o.others {
-		if _, err := o.pack(other.name, other.binary, nil, nil, out); err != nil {
-			return err
-		}
-	}
-	binaries, notices := map[string][]string{}, map[string][]byte{} // by program, and by binary
 	for _, arch := range o.archs {
 		fmt.Fprintf(out, "building for %s\n", arch)
-		dir := filepath.Join(scratch, arch)
-		if err := o.compile(dir, arch); err != nil {
+		if err := o.compile(filepath.Join(scratch, arch), arch); err != nil {
 			return err
-		}
-		for _, program := range programs {
-			binary := filepath.Join(dir, program)
-			modules, err := o.linked(program, arch)
-			if err != nil {
-				return err
-			}
-			if err := o.writeSBOM(program, arch, binary, modules); err != nil {
-				return err
-			}
-			notices[binary] = notice(modules)
-			binaries[program] = append(binaries[program], binary)
 		}
 	}
 	for _, program := range programs {
-		labels := o.labels(program)
 		var all []image
-		for _, binary := range binaries[program] {
-			img, err := o.pack("localhost/errand/"+program+":"+o.version, binary, notices[binary], labels, out)
+		for _, arch := range o.archs {
+			binary := filepath.Join(scratch, arch, program)
+			modules, err := o.linked(program, arch)
+			if err == nil {
+				err = o.writeSBOM(program, arch, binary, modules)
+			}
+			if err != nil {
+				return err
+			}
+			img, err := o.pack(program, arch, binary, notice(modules))
+			if err == nil {
+				err = img.archive(o.out, out)
+			}
 			if err != nil {
 				return err
 			}
@@ -165,15 +143,6 @@ func (o *buildOrder) run(out io.Writer) (err error) {
 		}
 	}
 	return nil
-}
-
-// pack makes an image and writes its archive.
-func (o *buildOrder) pack(tag, binary string, notice []byte, labels map[string]string, out io.Writer) (image, error) {
-	img, err := pack(tag, binary, notice, labels, o.created)
-	if err == nil {
-		err = img.archive(o.out, out)
-	}
-	return img, err
 }
 
 // labels describe an image, with the names that registries know.

@@ -10,7 +10,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"syscall"
@@ -128,21 +127,4 @@ func sums(t *testing.T, dir string) map[string]string {
 		t.Fatal(err)
 	}
 	return found
-}
-
-// static builds a static program for arm64.
-func static(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	main := filepath.Join(dir, "main.go")
-	if err := os.WriteFile(main, []byte("package main\n\nfunc main() {}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	binary := filepath.Join(dir, "static")
-	cmd := exec.Command("go", "build", "-o", binary, main)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=arm64")
-	if said, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, said)
-	}
-	return binary
 }

@@ -22,11 +22,14 @@ func archives(ctx context.Context, root, bin, cache string) string {
 	get(goCommand(ctx, filepath.Join(root, directory), "build", "-trimpath", "-ldflags", "-s -w", "-o", pause, "./pause"))
 	fmt.Println("packing images")
 	must(os.RemoveAll(dir))
-	get(goCommand(ctx, filepath.Join(root, "deploy/images"), "run", ".", "--arch", runtime.GOARCH, "--out", dir,
-		"--other", "nats:"+newer+"="+filepath.Join(bin, "nats-server"), "--other", "localhost/pause:1="+pause))
-	writeImage(filepath.Join(dir, "nats-older-"+runtime.GOARCH+".tar"), "nats:"+older, "/bin/nats-server",
-		[]string{install(ctx, cache, "github.com/nats-io/nats-server/v2@v"+older, "nats-server")})
-	writeImage(filepath.Join(dir, "nats-box-"+runtime.GOARCH+".tar"), "natsio/nats-box:0.19.2", "/bin/sh",
+	get(goCommand(ctx, filepath.Join(root, "deploy/images"), "run", ".", "--arch", runtime.GOARCH, "--out", dir))
+	write := func(name, tag, entrypoint string, binaries []string, applets ...string) {
+		writeImage(filepath.Join(dir, name+"-"+runtime.GOARCH+".tar"), tag, "/bin/"+entrypoint, binaries, applets...)
+	}
+	write("pause", "localhost/pause:1", "pause", []string{pause})
+	write("nats", "nats:"+newer, "nats-server", []string{filepath.Join(bin, "nats-server")})
+	write("nats-older", "nats:"+older, "nats-server", []string{install(ctx, cache, "github.com/nats-io/nats-server/v2@v"+older, "nats-server")})
+	write("nats-box", "natsio/nats-box:0.19.2", "sh",
 		[]string{install(ctx, cache, "github.com/nats-io/natscli/nats@v0.5.1", "nats"), "/bin/busybox"},
 		"cat", "date", "ls", "mv", "rm", "sh", "sleep", "sort", "tail", "xargs")
 	return dir
