@@ -117,7 +117,7 @@ func (s *scenario) message(id, title string, to, good []string, want outcome) *d
 // one approves.
 func (s *scenario) run(ctx context.Context, h *installation) error {
 	refused := s.requests[1].body["order_number"].(string)
-	if _, err := h.box.AddFault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Match: refused,
+	if err := h.box.AddFault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Match: refused,
 		Status: http.StatusUnprocessableEntity, Body: json.RawMessage(`{"error":{"payer_id":["The payer id is not known to the bank."]}}`)}); err != nil {
 		return err
 	}

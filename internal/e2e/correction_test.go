@@ -162,7 +162,7 @@ func TestOnlyAFailureWithoutEffectIsCorrected(t *testing.T) {
 				} else {
 					b.publish(op.operation+".requested", first)
 					b.run(b.consumer(op.operation), time.Minute, b.published(op.operation+"."+c.state+"."+op.id, 1))
-					b.box.ClearFaults()
+					b.box.ClearFaults("*")
 				}
 				before := op.served(b.oracle())
 				history := b.states(op.operation, op.id)

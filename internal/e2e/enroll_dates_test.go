@@ -89,7 +89,7 @@ func TestNoCallIsMadeWithALinkThatHasExpired(t *testing.T) {
 			expires := began.Add(c.expires).Truncate(time.Second)
 			b.script = func(call exchange) reply {
 				if time.Since(began) > c.heals {
-					b.box.ClearFaults()
+					b.box.ClearFaults("*")
 				}
 				late := call.at.Sub(expires)
 				errorIf(t, call.operation == "enroll" && late >= 0, "a call %v after its link expired", late)

@@ -209,7 +209,7 @@ func TestAListThatProvesNothingResolvesNothing(t *testing.T) {
 			errorIf(t, e.at(t).Sub(began) > 24*time.Hour, "the other one waited until %s", e.Body["at"])
 			errorIf(t, strings.Contains(b.logs.String(), "no more requests are taken"), "the list held the program:\n%s", b.logs)
 			b.next = b.box
-			b.box.ClearFaults()
+			b.box.ClearFaults("*")
 			b.runAt(began.Add(48*time.Hour), 3*time.Minute)
 			e = b.wantOne("mandate.enroll.resolved.r1")
 			errorIf(t, e.Body["outcome"] != "failed", "body: %s", e.Raw)

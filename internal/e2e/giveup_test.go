@@ -70,7 +70,7 @@ func TestAcceptedBatchesAreNotForgottenBeforeTheirRequestEnds(t *testing.T) {
 			time.Sleep(4 * time.Hour)
 			b.run(b.consumer("mail.send"), time.Minute, b.ended("mail.send", "m1"))
 		}
-		b.box.ClearFaults()
+		b.box.ClearFaults("*")
 		b.run(b.consumer("mail.send"), time.Hour, b.ended("mail.send", "m1"))
 		o := b.oracle()
 		errorIf(t, o.Mail.TwiceCount != 0, "%d recipients served twice: %v", o.Mail.TwiceCount, o.Mail.Twice)
@@ -205,7 +205,7 @@ func TestAMessageWhoseListCannotBeReadEndsAtGiveUpAt(t *testing.T) {
 			b.publish("mail.send.requested", b.listed("m1", c.n, "give_up_at", giveUp.Format(time.RFC3339)))
 			b.run(b.consumer("mail.send"), time.Minute, b.published("mail.send.deferred.m1", 1))
 			b.purge("OBJ_lists", "$O.lists.C.>")
-			b.box.ClearFaults()
+			b.box.ClearFaults("*")
 			b.run(b.consumer("mail.send"), 2*time.Hour, b.ended("mail.send", "m1"))
 			final := b.finalOf("mail.send", "m1")
 			fatalIf(t, len(final) != 1 || final[0].at(t).After(giveUp.Add(2*time.Minute)),

@@ -45,7 +45,7 @@ func (w *world) latency(d time.Duration) {
 // fault adds a rule to the sandbox.
 func (w *world) fault(f sandbox.Fault) {
 	w.t.Helper()
-	_, err := w.box.AddFault(f)
+	err := w.box.AddFault(f)
 	must(w.t, err)
 }
 

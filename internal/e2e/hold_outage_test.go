@@ -108,7 +108,7 @@ func (o *outage) on(b *bubble, c *programs.Common, lasts time.Duration) {
 	switch {
 	case o.envelope != "":
 		b.fault(sandbox.Fault{Operation: "send", Kind: sandbox.Status, Status: o.status, Body: []byte(o.envelope)})
-		b.beside.Go(func() { time.Sleep(lasts); b.box.ClearFaults() })
+		b.beside.Go(func() { time.Sleep(lasts); b.box.ClearFaults("*") })
 	case o.refuses:
 		c.Transport = &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			if !o.lasts() {

@@ -59,7 +59,7 @@ func TestHoldShowsInReadinessAndMetrics(t *testing.T) {
 				return other.logged("held: no more requests") || other.logged("sweep: failed")
 			})
 			other.stop(time.Minute)
-			in.box.ClearFaults()
+			in.box.ClearFaults("*")
 			ask() // those before may have to wait for their own time
 			in.until("it to be ready again", time.Minute, shows(http.StatusOK, 0, "ready"))
 			p.stop(time.Minute)
@@ -131,7 +131,7 @@ func TestABusyWorkerIsOneInACall(t *testing.T) {
 	in.publish("mandate.enroll.requested", enrollment("slow"))
 	in.shows(p, map[string]float64{"errand_requests_in_flight": 2, "errand_busy_ratio": 1.0 / workers,
 		`errand_held{operation="mandate.enroll"}`: 0, enrollsPending: 0, enrollsTaken: 2})
-	in.box.ClearFaults()
+	in.box.ClearFaults("*")
 }
 
 // A program that is held has nothing in flight however much waits; nor does one whose requests were all delayed.

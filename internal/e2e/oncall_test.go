@@ -47,7 +47,7 @@ func TestPeopleSeeWhatIsHeldAndWhatWaitsForIt(t *testing.T) {
 	errorIf(t, err != nil || len(stuck.Requests) != 5 || len(stuck.Causes) == 0 ||
 		!strings.Contains(stuck.Causes[0].Why, "held: mandate service (enroll) answers 401"),
 		"what waits: %+v, %v, want 5 requests for a hold", stuck, err)
-	in.box.ClearFaults()
+	in.box.ClearFaults("*")
 	in.until("the end of the hold to be seen", time.Minute, func() bool {
 		return len(problems()) == 0 && in.count("mandate.enroll.succeeded.*") == 5
 	})

@@ -51,7 +51,7 @@ func TestARedrivenMessageSendsOnlyTheBatchesThatWereNotAccepted(t *testing.T) {
 		b.publish("mail.send.requested", message("m1", 8)) // four batches of two
 		b.run(b.consumer("mail.send"), time.Minute, b.ended("mail.send", "m1"))
 		b.wantEnd("mail.send", "uncertain", "m1")
-		b.box.ClearFaults()
+		b.box.ClearFaults("*")
 		calls := b.calls("send")
 
 		if r := b.redrive("m1"); r.Class != inspect.Twice || r.Result != deeds.Done || !slices.Equal(r.Batches, []int{2}) ||
@@ -92,7 +92,7 @@ func TestAPartialMessageLeavesADeadLetter(t *testing.T) {
 		b.run(b.consumer("mail.send"), time.Minute, b.published("mail.send.partial.*", 2))
 		d := b.wantOne("dead.mail.send.requested")
 		errorIf(t, d.Header.Get("Errand-Request-Id") != "m1" || d.Header.Get("Errand-Reason") != "refused", "the dead letter: %v", d.Header)
-		b.box.ClearFaults()
+		b.box.ClearFaults("*")
 		r := b.redrive("m1")
 		fatalIf(t, r.Class != inspect.Safe || r.Result != deeds.Done, "%+v", r)
 		b.run(b.consumer("mail.send"), time.Minute, b.published("mail.send.accepted.m1", 1))
@@ -215,7 +215,7 @@ func TestADeferredRequestIsCancelledAndAStartedOneIsNot(t *testing.T) {
 		b.run(b.mandates(), time.Minute, b.published("mandate.enroll.deferred.r1", 1))
 		_, err := b.ann().Cancel(t.Context(), messages.Enroll, "r1", "withdrawn")
 		must(t, err)
-		b.box.ClearFaults()
+		b.box.ClearFaults("*")
 		b.run(b.mandates(), time.Hour, func() bool { return b.queued() == 0 })
 		if last := b.states("mandate.enroll", "r1"); last[len(last)-1] != "failed" || b.oracle().Enroll.Accepted != 0 {
 			t.Errorf("%v, %d enrolled", last, b.oracle().Enroll.Accepted)

@@ -74,7 +74,7 @@ func (in *installation) troubled(enrollments, mails map[string]int) {
 		}
 	}
 	in.until("all to have ended", 3*time.Minute, func() bool { return in.count("dead.*.*.requested") == all })
-	in.box.ClearFaults()
+	in.box.ClearFaults("*")
 }
 
 // Two who redrive the same dead letters at once, of whom one is killed in the middle, have each

@@ -258,7 +258,7 @@ func (s *storm) settle() {
 		}
 		return enrollments+letters == 0
 	})
-	s.box.ClearFaults()
+	s.box.ClearFaults("*")
 	// pollers may read all the time
 	s.until("the sandbox to be done with its calls", time.Minute, func() bool { return s.changing.Load() == 0 })
 	s.until("all of the sending log to be published", within, func() bool {

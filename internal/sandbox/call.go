@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 	"unicode/utf8"
 )
@@ -53,19 +52,17 @@ type answer struct {
 
 // serve handles every upstream call: read, count, perhaps fail, admit, do the work, perhaps fail again, answer.
 func (s *Sandbox) serve(w http.ResponseWriter, r *http.Request, op operation, work func(*Sandbox, *call) answer) {
-	buffer := buffers.Get().(*bytes.Buffer)
-	defer reuse(buffer)
-	buffer.Reset()
-	if _, err := io.Copy(buffer, io.LimitReader(r.Body, bodyLimit+1)); err != nil {
+	body, err := io.ReadAll(io.LimitReader(r.Body, bodyLimit+1))
+	if err != nil {
 		return // the caller disconnected before the request was complete
 	}
-	seen := s.journal.begin(op, r, buffer.Bytes())
+	seen := s.journal.begin(op, r, body)
 	c := &call{r: r, base: s.base(r), Settings: s.settings.Load()}
 
-	fault := s.faults.pick(op, buffer.Bytes(), r.URL.RawQuery)
+	fault := s.faults.pick(op, body, r.URL.RawQuery)
 	defer s.journal.end(seen, fault)
 	if fault != nil {
-		s.logf("fault %d fired: %s on %s", fault.ID, fault.Kind, op)
+		s.logf("fault fired: %s on %s", fault.Kind, op)
 		if s.failBefore(w, op, fault) {
 			return
 		}
@@ -75,10 +72,10 @@ func (s *Sandbox) serve(w http.ResponseWriter, r *http.Request, op operation, wo
 	}
 	s.wait(time.Duration(c.Latency), nil)
 
-	a, admitted := s.admit(op, r, buffer.Bytes())
+	a, admitted := s.admit(op, r, body)
 	if admitted {
 		if op.post() {
-			c.body = strings.ToValidUTF8(buffer.String(), string(utf8.RuneError))
+			c.body = strings.ToValidUTF8(string(body), string(utf8.RuneError))
 		}
 		a = work(s, c)
 	}
@@ -144,12 +141,10 @@ func (s *Sandbox) wait(d time.Duration, leave <-chan struct{}) {
 	if d <= 0 {
 		return
 	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 	case <-leave:
-	case <-s.done:
+	case <-s.running.Done():
 	}
 }
 
@@ -179,12 +174,3 @@ func message(status int, text string) answer {
 }
 
 var jsonType = []string{"application/json"}
-
-var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
-
-// reuse keeps a buffer for the next call, unless it grew unusually large.
-func reuse(b *bytes.Buffer) {
-	if b.Cap() <= 1<<20 {
-		buffers.Put(b)
-	}
-}

@@ -133,7 +133,7 @@ func (s *Sandbox) deliver(target string, record map[string]string) {
 		if try < callbackTries {
 			s.wait(time.Duration(s.Settings().CallbackWait), nil)
 		}
-		if try == callbackTries || s.closing() {
+		if try == callbackTries || s.running.Err() != nil {
 			s.callback.count(func(c *Callbacks) { c.Failed++ })
 			return
 		}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -19,7 +18,7 @@ func (s *Sandbox) controlHandler() http.Handler {
 	mux := http.NewServeMux()
 	for pattern, answer := range map[string]func(*http.Request) (any, error){
 		"GET /_sandbox/faults":    s.getFaults,
-		"POST /_sandbox/faults":   s.postFaults,
+		"POST /_sandbox/faults":   s.postFault,
 		"DELETE /_sandbox/faults": s.deleteFaults,
 		"GET /_sandbox/settings":  func(*http.Request) (any, error) { return s.Settings(), nil },
 		"PUT /_sandbox/settings":  s.putSettings,
@@ -55,46 +54,23 @@ func (s *Sandbox) getFaults(*http.Request) (any, error) {
 	return map[string]any{"faults": s.Faults(), "fired": s.faults.counts()}, nil
 }
 
-// postFaults adds one rule or an array of them. If one is wrong, nothing is added.
-func (s *Sandbox) postFaults(r *http.Request) (any, error) {
-	items, err := readOneOrMany(r)
-	if err != nil {
-		return nil, err
+func (s *Sandbox) postFault(r *http.Request) (any, error) {
+	var rule Fault
+	err := controlBody(r, &rule)
+	if err == nil {
+		err = s.AddFault(rule)
 	}
-	rules := make([]Fault, len(items))
-	for i, item := range items {
-		err := decodeStrict(item, &rules[i])
-		if err == nil {
-			err = rules[i].check()
-		}
-		if err != nil {
-			return nil, fmt.Errorf("fault %d: %w", i+1, err)
-		}
-	}
-	ids := []int{}
-	for _, rule := range rules {
-		id, _ := s.AddFault(rule) // checked above
-		ids = append(ids, id)
-	}
-	return map[string]any{"ids": ids}, nil
+	return map[string]bool{"added": true}, err
 }
 
-func (s *Sandbox) deleteFaults(r *http.Request) (any, error) {
-	text := r.URL.Query().Get("id")
-	if text == "" {
-		s.ClearFaults()
-		return map[string]bool{"cleared": true}, nil
-	}
-	id, err := strconv.Atoi(text)
-	if err != nil {
-		return nil, fmt.Errorf("id: %w", err)
-	}
-	return map[string]bool{"cleared": s.ClearFault(id)}, nil
+func (s *Sandbox) deleteFaults(*http.Request) (any, error) {
+	s.ClearFaults("*")
+	return map[string]bool{"cleared": true}, nil
 }
 
 // putSettings changes only the settings that the body names.
 func (s *Sandbox) putSettings(r *http.Request) (any, error) {
-	body, err := controlBody(r)
+	body, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, bodyLimit))
 	if err != nil {
 		return nil, err
 	}
@@ -116,32 +92,20 @@ func (s *Sandbox) postDecide(r *http.Request) (any, error) {
 		OrderNumber string `json:"order_number"`
 		Decision    string `json:"decision"`
 	}
-	body, err := controlBody(r)
-	if err == nil {
-		err = decodeStrict(body, &asked)
-	}
+	err := controlBody(r, &asked)
 	if err == nil {
 		err = s.Decide(asked.OrderNumber, asked.Decision)
 	}
 	return map[string]bool{"decided": true}, err
 }
 
-func controlBody(r *http.Request) ([]byte, error) {
-	return io.ReadAll(http.MaxBytesReader(nil, r.Body, bodyLimit))
-}
-
-// readOneOrMany reads a body that is one JSON value or an array of them.
-func readOneOrMany(r *http.Request) ([]json.RawMessage, error) {
-	body, err := controlBody(r)
+// controlBody reads a body of the control interface.
+func controlBody(r *http.Request, into any) error {
+	body, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, bodyLimit))
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if bytes.HasPrefix(bytes.TrimSpace(body), []byte("[")) {
-		var list []json.RawMessage
-		err = json.Unmarshal(body, &list)
-		return list, err
-	}
-	return []json.RawMessage{body}, nil
+	return decodeStrict(body, into)
 }
 
 // decodeStrict refuses unknown names: a typo in a script would otherwise be a fault that never fires.
@@ -182,19 +146,11 @@ func (s *Sandbox) guarded(next http.Handler) http.Handler {
 // isOwnHost reports whether a Host header names this sandbox: by an address, which no page has as its name, or by a name of
 // the Options.
 func (s *Sandbox) isOwnHost(host string) bool {
-	name := hostname(host)
+	name := (&url.URL{Host: host}).Hostname()
 	public, _ := url.Parse(s.o.PublicURL) // checked where it is set; an empty one has no host
 	named := func(host string) bool { return strings.EqualFold(host, name) }
 	return name != "" && (named("localhost") || net.ParseIP(name) != nil || public != nil && named(public.Hostname()) ||
 		slices.ContainsFunc(s.o.Hosts, named))
-}
-
-// hostname is a Host header without its port.
-func hostname(host string) string {
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
-	}
-	return strings.Trim(host, "[]")
 }
 
 // foreignOrigin reports whether a browser says that another page than ours made the call.

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"time"
@@ -117,11 +118,7 @@ func (s *Sandbox) postCycle(r *http.Request) (any, error) {
 	var asked struct {
 		Bounced []string `json:"bounced"`
 	}
-	body, err := controlBody(r)
-	if err == nil && len(body) > 0 {
-		err = decodeStrict(body, &asked)
-	}
-	if err != nil {
+	if err := controlBody(r, &asked); err != nil && !errors.Is(err, io.EOF) { // of an empty body
 		return nil, err
 	}
 	made, failed, err := s.Cycle(asked.Bounced...)

@@ -34,7 +34,6 @@ var kinds = []string{Delay, DelayAnswer, Status, Cut, AcceptCut, AcceptStatus, T
 
 // Fault is a rule that makes calls fail. The first one that applies to a call fires.
 type Fault struct {
-	ID        int     `json:"id"`        // assigned by the sandbox
 	Operation string  `json:"operation"` // enroll, transactions, send, logs, account, or * for any
 	Kind      string  `json:"kind"`
 	Skip      int     `json:"skip,omitempty"`  // calls that pass before the first one fails
@@ -65,29 +64,25 @@ func (f *Fault) accepted(n int) int {
 
 // faults are the current rules, in the order they were added.
 type faults struct {
-	mu     sync.Mutex
-	rules  []*Fault
-	lastID int
-	fired  map[string]int // by kind, including cleared rules
+	mu    sync.Mutex
+	rules []*Fault
+	fired map[string]int // by kind, including cleared rules
 }
 
-// AddFault appends a rule and returns its id. The error names the field that is wrong.
-func (s *Sandbox) AddFault(f Fault) (id int, err error) {
+// AddFault appends a rule. The error names the field that is wrong.
+func (s *Sandbox) AddFault(f Fault) error {
 	if err := f.check(); err != nil {
-		return 0, fmt.Errorf("sandbox: fault: %w", err)
+		return fmt.Errorf("sandbox: fault: %w", err)
 	}
 	if f.Seed == 0 {
 		f.Seed = s.o.Seed
 	}
 	f.draws = rand.New(rand.NewPCG(f.Seed, 1))
 	f.Headers, f.Body, f.Seen, f.Fired = maps.Clone(f.Headers), bytes.Clone(f.Body), 0, 0
-	l := &s.faults
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.lastID++
-	f.ID = l.lastID
-	l.rules = append(l.rules, &f)
-	return f.ID, nil
+	s.faults.mu.Lock()
+	defer s.faults.mu.Unlock()
+	s.faults.rules = append(s.faults.rules, &f)
+	return nil
 }
 
 func (f *Fault) check() error {
@@ -123,25 +118,17 @@ func (s *Sandbox) Faults() []Fault {
 	return rules
 }
 
-// ClearFaults removes every rule. The counts by kind stay until a reset.
-func (s *Sandbox) ClearFaults() { s.faults.clear(false) }
-
-// ClearFault removes one rule, and reports whether it existed.
-func (s *Sandbox) ClearFault(id int) bool {
+// ClearFaults removes the rules of an operation, or with * every rule. The counts by kind stay until a reset.
+func (s *Sandbox) ClearFaults(operation string) {
 	s.faults.mu.Lock()
 	defer s.faults.mu.Unlock()
-	before := len(s.faults.rules)
-	s.faults.rules = slices.DeleteFunc(s.faults.rules, func(f *Fault) bool { return f.ID == id })
-	return len(s.faults.rules) < before
+	s.faults.rules = slices.DeleteFunc(s.faults.rules, func(f *Fault) bool { return operation == "*" || f.Operation == operation })
 }
 
-func (l *faults) clear(counts bool) {
+func (l *faults) reset() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.rules = nil
-	if counts {
-		l.fired, l.lastID = map[string]int{}, 0
-	}
+	l.rules, l.fired = nil, map[string]int{}
 }
 
 // counts returns how often each kind fired.
@@ -231,7 +218,7 @@ func (s *Sandbox) failAfter(w http.ResponseWriter, r *http.Request, op operation
 	case Garbage:
 		answer{status: http.StatusOK, body: []byte(`{"url":"http://sandbox.test/<html>`)}.write(w)
 	case AcceptEmpty:
-		answer{status: a.status, body: withoutEssentials(a.body)}.write(w)
+		answer{status: a.status, body: withoutEssentials(op, a.body)}.write(w)
 	default:
 		return false
 	}
@@ -254,15 +241,12 @@ func (f *Fault) answer(op operation) answer {
 }
 
 // withoutEssentials removes from an answer what a client needs.
-func withoutEssentials(body []byte) []byte {
+func withoutEssentials(op operation, body []byte) []byte {
 	var fields map[string]json.RawMessage
-	if json.Unmarshal(body, &fields) != nil {
-		return []byte("{}")
-	}
-	maps.DeleteFunc(fields, func(name string, _ json.RawMessage) bool {
-		return name == "url" || name == "data" && fields["links"] != nil
-	})
-	if fields["data"] != nil {
+	_ = json.Unmarshal(body, &fields) // every answer is an object
+	delete(fields, "url")
+	delete(fields, "data")
+	if op.mail() {
 		fields["data"] = json.RawMessage(`{}`)
 	}
 	body, _ = json.Marshal(fields) // raw values of a parsed object marshal

@@ -54,10 +54,12 @@ func (w wire) send(to ...string) (int, http.Header, string, error) {
 }
 
 // fault adds faults over HTTP, as a script would.
-func (w wire) fault(body string) {
+func (w wire) fault(bodies ...string) {
 	w.t.Helper()
-	if status, _, got, err := w.call(context.Background(), "POST", "/_sandbox/faults", body); err != nil || status != 200 {
-		w.t.Fatalf("fault %s: %d %s %v", body, status, got, err)
+	for _, body := range bodies {
+		if status, _, got, err := w.call(context.Background(), "POST", "/_sandbox/faults", body); err != nil || status != 200 {
+			w.t.Fatalf("fault %s: %d %s %v", body, status, got, err)
+		}
 	}
 }
 
@@ -104,10 +106,9 @@ func TestAcceptCutDoesTheWorkAndGivesNoAnswer(t *testing.T) {
 
 func TestStatusAnswersWithNothingDone(t *testing.T) {
 	w := newWire(t)
-	w.fault(`[{"operation":"enroll","kind":"status","status":503,"times":1,"headers":{"Retry-After":"7"},"body":{"message":"later"}},
-		{"operation":"enroll","kind":"status","status":302,"times":1,"headers":{"Location":"/elsewhere"},"body":"moved"},
-		{"operation":"send","kind":"status","status":429,"times":1},
-		{"operation":"send","kind":"status","times":1}]`)
+	w.fault(`{"operation":"enroll","kind":"status","status":503,"times":1,"headers":{"Retry-After":"7"},"body":{"message":"later"}}`,
+		`{"operation":"enroll","kind":"status","status":302,"times":1,"headers":{"Location":"/elsewhere"},"body":"moved"}`,
+		`{"operation":"send","kind":"status","status":429,"times":1}`, `{"operation":"send","kind":"status","times":1}`)
 	status, header, body, _ := w.enroll()
 	equal(t, "first", []any{status, header.Get("Retry-After"), body}, []any{503, 7, `{"message":"later"}`})
 	status, header, body, _ = w.enroll()
@@ -175,7 +176,8 @@ func TestAcceptEmptyLeavesOutWhatTheAnswerMustHold(t *testing.T) {
 
 func TestShortAcceptsTheFirstRecipientsOnly(t *testing.T) {
 	w := newWire(t)
-	w.fault(`[{"operation":"send","kind":"short","times":1},{"operation":"send","kind":"short","accept":1,"times":1},{"operation":"send","kind":"short","accept":0,"times":1}]`)
+	w.fault(`{"operation":"send","kind":"short","times":1}`, `{"operation":"send","kind":"short","accept":1,"times":1}`,
+		`{"operation":"send","kind":"short","accept":0,"times":1}`)
 	for _, want := range []string{"2", "1", "0"} {
 		_, _, body, _ := w.send("a@x.test", "b@x.test", "c@x.test", "d@x.test")
 		if !strings.Contains(body, `"total_recipient":`+want+`}`) {

@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -24,15 +23,12 @@ type foreignRow struct {
 // made up. It replaces, in place, an inserted row with the same envelope_id and to.
 func (s *Sandbox) InsertLog(entry []byte) error {
 	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(entry, &fields); err != nil || fields == nil {
-		return fmt.Errorf("sandbox: a log row is a JSON object: %w", cmp.Or(err, errors.New("it is null")))
-	}
 	var head struct {
 		CreatedAt  time.Time `json:"created_at"`
 		EnvelopeID string    `json:"envelope_id"`
 		To         string    `json:"to"`
 	}
-	if err := json.Unmarshal(entry, &head); err != nil {
+	if err := errors.Join(json.Unmarshal(entry, &fields), json.Unmarshal(entry, &head)); err != nil {
 		return fmt.Errorf("sandbox: log row: %w", err)
 	}
 	o, now := &s.outbox, time.Now()
@@ -64,7 +60,7 @@ func (o *outbox) insert(fields map[string]json.RawMessage, at time.Time, f forei
 	added := row{message: foreignMessage, recipient: uint32(len(o.foreign) - 1)}
 	place := sort.Search(len(o.log), func(i int) bool { return o.eventOf(o.log[i]) > at.UnixMilli() })
 	o.log = slices.Insert(o.log, place, added)
-	o.shuffled = shuffle{}
+	o.shuffled = nil
 }
 
 // unknownRecipient is the recipient of a row that does not name its recipient.
@@ -108,7 +104,7 @@ func (o *outbox) churn(v *Settings, now time.Time) {
 		at := int(o.draw() * float64(len(o.log)))
 		o.lost = append(o.lost, lostRow{o.log[at], now.UnixMilli()})
 		o.log = slices.Delete(o.log, at, at+1)
-		o.shuffled = shuffle{}
+		o.shuffled = nil
 	}
 	if o.draw() < v.LogLate {
 		late := time.Duration(o.draw() * float64(v.LogLateBy))
@@ -122,46 +118,31 @@ func (o *outbox) draw() float64 {
 	return float64(mix(o.seed^mix(o.drawn))>>1) / (math.MaxInt64 + 1.0)
 }
 
-// rowForms are the forms of the two fields of a row that the documents show in more than one form.
-type rowForms struct{ status, delivered uint64 }
-
-// formsOf returns the forms of a row: the same each time, whatever its state.
-func (o *outbox) formsOf(r row, v *Settings) rowForms {
-	if !v.LogForms {
-		return rowForms{}
-	}
-	drawn := mix(o.seed ^ r.key())
-	return rowForms{status: drawn % 3, delivered: drawn / 3 % 3}
-}
-
-// The other forms; 0 is the document's.
-const (
-	asText  = 1 // status: JSON in a string
-	leftOut = 2 // status: left out, of a delivered row only
-	asDigit = 1 // delivered: "1" or "0"
-	asBool  = 2 // delivered: true or false
-)
-
 func (r row) key() uint64 { return uint64(r.message)<<32 | uint64(r.recipient) }
 
-// of are the two fields: delivered as a number and status as an object, unless f says otherwise.
-func (f rowForms) of(delivered bool, status json.RawMessage) []any {
+// result are delivered as a number and status as an object, or with LogForms each in any form that the documents show, which a
+// row keeps.
+func (o *outbox) result(r row, v *Settings, delivered bool, status json.RawMessage) []any {
 	number := 0
 	if delivered {
 		number = 1
 	}
-	fields := []any{"delivered", number}
-	switch f.delivered {
-	case asDigit:
+	fields := []any{"delivered", number, "status", status}
+	if !v.LogForms {
+		return fields
+	}
+	drawn := mix(o.seed ^ r.key())
+	switch drawn / 3 % 3 {
+	case 1:
 		fields[1] = strconv.Itoa(number)
-	case asBool:
+	case 2:
 		fields[1] = delivered
 	}
 	switch {
-	case f.status == leftOut && delivered:
-		return fields
-	case f.status == asText:
-		return append(fields, "status", string(status))
+	case drawn%3 == 1:
+		fields[3] = string(status)
+	case drawn%3 == 2 && delivered:
+		return fields[:2]
 	}
-	return append(fields, "status", status)
+	return fields
 }

@@ -14,9 +14,9 @@ Pages
   /mail             sent mail: subject, recipients, status
 
 Control, JSON over HTTP
-  POST   /_sandbox/faults        add a fault or an array of them
+  POST   /_sandbox/faults        add a fault
   GET    /_sandbox/faults        current faults, how often each applied and fired
-  DELETE /_sandbox/faults[?id=]  clear
+  DELETE /_sandbox/faults        clear them
   GET    /_sandbox/settings
   PUT    /_sandbox/settings      change the settings that are named
   POST   /_sandbox/reset         forget everything

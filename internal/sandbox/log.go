@@ -44,13 +44,22 @@ func (o *outbox) page(settings *Settings, page, limit int) (rows []json.RawMessa
 	return rows, total, most
 }
 
-// listed returns the index in the log of the i-th row of the listing.
+// listed returns the index in the log of the i-th row of the listing. Without an order it is random, but fixed until a row is added,
+// which may appear anywhere.
 func (o *outbox) listed(order string, i int) int {
 	switch order {
 	case Oldest:
 		return i
 	case NoOrder:
-		return o.shuffled.at(i, o.log, o.seed)
+		if len(o.shuffled) != len(o.log) {
+			o.shuffled = make([]int, len(o.log))
+			for place := range o.shuffled {
+				o.shuffled[place] = place
+			}
+			key := func(place int) uint64 { return mix(o.seed ^ o.log[place].key()) }
+			slices.SortFunc(o.shuffled, func(a, b int) int { return cmp.Compare(key(a), key(b)) })
+		}
+		return o.shuffled[i]
 	}
 	return len(o.log) - 1 - i
 }
@@ -74,7 +83,7 @@ func (o *outbox) entry(r row, settings *Settings, now time.Time) json.RawMessage
 		"domain", domain(p.from),
 		"from", p.from,
 		"to", to,
-	}, o.formsOf(r, settings).of(state == Delivered, status)...)...)
+	}, o.result(r, settings, state == Delivered, status)...)...)
 }
 
 func stamp(ms int64) string { return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.000Z") }
@@ -136,18 +145,4 @@ func (p *posted) fate(seed uint64, address string) string {
 		return Deferred
 	}
 	return Delivered
-}
-
-// shuffle lists rows in a fixed random order; a new row may appear anywhere.
-type shuffle struct{ places []int }
-
-func (s *shuffle) at(i int, log []row, seed uint64) int {
-	if len(s.places) != len(log) {
-		s.places = make([]int, len(log))
-		for place := range s.places {
-			s.places[place] = place
-		}
-		slices.SortFunc(s.places, func(a, b int) int { return cmp.Compare(mix(seed^log[a].key()), mix(seed^log[b].key())) })
-	}
-	return s.places[i]
 }

@@ -17,7 +17,7 @@ type outbox struct {
 	pending  []*posted // messages with recipients that are not in the log yet
 	log      []row     // by the time of the event, oldest first
 	foreign  []foreignRow
-	shuffled shuffle
+	shuffled []int // the rows in no order, see listed
 	lost     []lostRow
 	drawn    uint64 // random numbers drawn for the log so far
 
@@ -46,7 +46,7 @@ func (o *outbox) reset(seed uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.seed = seed
-	o.messages, o.pending, o.log, o.foreign, o.shuffled = nil, nil, nil, nil, shuffle{}
+	o.messages, o.pending, o.log, o.foreign, o.shuffled = nil, nil, nil, nil, nil
 	o.seen, o.twice, o.recipients, o.largest = map[mailed]int{}, 0, 0, 0
 	o.lost, o.drawn, o.replies = nil, 0, map[string]int{}
 }

@@ -12,13 +12,11 @@ import (
 	"time"
 )
 
-func addFault(t testing.TB, s *Sandbox, f Fault) int {
+func addFault(t testing.TB, s *Sandbox, f Fault) {
 	t.Helper()
-	id, err := s.AddFault(f)
-	if err != nil {
+	if err := s.AddFault(f); err != nil {
 		t.Fatal(err)
 	}
-	return id
 }
 
 // outcomes returns the first digits of the statuses of n enrollments.
@@ -42,7 +40,7 @@ func TestTheFirstRuleThatAppliesFires(t *testing.T) {
 	}
 	equal(t, "fired", fired, []int{0, 2, 2})
 	equal(t, "in all", s.Oracle(Query{}).Faults, map[string]int{"status": 4})
-	s.ClearFaults()
+	s.ClearFaults("*")
 	equal(t, "after clearing", outcomes(s, 2), "22")
 	equal(t, "still counted", s.Oracle(Query{}).Faults, map[string]int{"status": 4})
 }
@@ -79,18 +77,17 @@ func TestMatchNarrowsToCallsThatHoldAText(t *testing.T) {
 func TestFaultsThatMakeNoSenseAreRefusedByName(t *testing.T) {
 	s := newSandbox(t, strictOptions())
 	for body, want := range map[string]string{
-		`{"operation":"other","kind":"cut"}`:                     "operation",
-		`{"operation":"enroll","kind":"other"}`:                  "kind",
-		`{"operation":"enroll","kind":"cut","times":-1}`:         "times",
-		`{"operation":"enroll","kind":"cut","share":2}`:          "share",
-		`{"operation":"enroll","kind":"delay"}`:                  "delay",
-		`{"operation":"enroll","kind":"cut","delay":"1s"}`:       "delay",
-		`{"operation":"enroll","kind":"delay","delay":3}`:        "Fault.delay",
-		`{"operation":"enroll","kind":"status","status":42}`:     "status",
-		`{"operation":"enroll","kind":"short"}`:                  "short",
-		`{"operation":"send","kind":"short","accept":-1}`:        "accept",
-		`{"operation":"enroll","kind":"cut","tmies":1}`:          "tmies",
-		`[{"operation":"enroll","kind":"cut"},{"kind":"other"}]`: "fault 2",
+		`{"operation":"other","kind":"cut"}`:                 "operation",
+		`{"operation":"enroll","kind":"other"}`:              "kind",
+		`{"operation":"enroll","kind":"cut","times":-1}`:     "times",
+		`{"operation":"enroll","kind":"cut","share":2}`:      "share",
+		`{"operation":"enroll","kind":"delay"}`:              "delay",
+		`{"operation":"enroll","kind":"cut","delay":"1s"}`:   "delay",
+		`{"operation":"enroll","kind":"delay","delay":3}`:    "Fault.delay",
+		`{"operation":"enroll","kind":"status","status":42}`: "status",
+		`{"operation":"enroll","kind":"short"}`:              "short",
+		`{"operation":"send","kind":"short","accept":-1}`:    "accept",
+		`{"operation":"enroll","kind":"cut","tmies":1}`:      "tmies",
 		`nonsense`: "invalid",
 	} {
 		status, got := ask(t, s, "POST", "/_sandbox/faults", body)
@@ -103,15 +100,14 @@ func TestFaultsThatMakeNoSenseAreRefusedByName(t *testing.T) {
 
 func TestFaultsAreListedAndClearedOverHTTP(t *testing.T) {
 	s := newSandbox(t, strictOptions())
-	got := must(t, s, "POST", "/_sandbox/faults",
-		`[{"operation":"enroll","kind":"status"},{"operation":"send","kind":"delay","delay":"1.5s"}]`)
-	equal(t, "ids", got["ids"], []int{1, 2})
+	must(t, s, "POST", "/_sandbox/faults", `{"operation":"enroll","kind":"status"}`)
+	must(t, s, "POST", "/_sandbox/faults", `{"operation":"send","kind":"delay","delay":"1.5s"}`)
 	outcomes(s, 1)
-	got = must(t, s, "GET", "/_sandbox/faults", "")
+	got := must(t, s, "GET", "/_sandbox/faults", "")
 	equal(t, "listed", []any{dig(t, got, "faults", 0, "fired"), dig(t, got, "faults", 1, "delay"), dig(t, got, "fired", "status")},
 		[]any{1, "1.5s", 1})
-	must(t, s, "DELETE", "/_sandbox/faults?id=1", "")
-	equal(t, "left", s.Faults()[0].ID, 2)
+	s.ClearFaults("enroll")
+	equal(t, "left", []any{len(s.Faults()), s.Faults()[0].Operation}, []any{1, "send"})
 	must(t, s, "DELETE", "/_sandbox/faults", "")
 	equal(t, "left", len(s.Faults()), 0)
 }

@@ -56,17 +56,16 @@ type Sandbox struct {
 	control  http.Handler
 	callback callbacks
 
-	done      chan struct{} // closed by Close: delays end, callbacks are not retried
-	launching sync.Mutex    // held while launching: nothing is launched once done is closed
+	running   context.Context // ended by Close: delays end, callbacks are not retried
+	end       context.CancelFunc
+	launching sync.Mutex // held while launching: nothing is launched once running has ended
 	inFlight  sync.WaitGroup
 }
 
 // New returns an empty sandbox. Close it when done.
 func New(o Options) *Sandbox {
-	s := &Sandbox{o: o, zone: o.Location, done: make(chan struct{})}
-	if s.zone == nil {
-		s.zone = time.FixedZone("UTC+8", 8*60*60)
-	}
+	s := &Sandbox{o: o, zone: cmp.Or(o.Location, time.FixedZone("UTC+8", 8*60*60))}
+	s.running, s.end = context.WithCancel(context.Background())
 	s.o.PublicURL = strings.TrimRight(o.PublicURL, "/")
 	s.callback.client = callbackClient(o.Callbacks)
 	s.control = s.guarded(s.controlHandler())
@@ -81,7 +80,7 @@ func (s *Sandbox) Reset() {
 		settings = *s.o.Settings
 	}
 	s.settings.Store(&settings)
-	s.faults.clear(true)
+	s.faults.reset()
 	s.journal.reset()
 	s.registry.reset()
 	s.outbox.reset(s.o.Seed)
@@ -92,27 +91,16 @@ func (s *Sandbox) Reset() {
 // repeated. Close the sandbox before a server that waits for its handlers.
 func (s *Sandbox) Close() {
 	s.launching.Lock()
-	if !s.closing() {
-		close(s.done)
-	}
+	s.end()
 	s.launching.Unlock()
 	s.inFlight.Wait()
-}
-
-func (s *Sandbox) closing() bool {
-	select {
-	case <-s.done:
-		return true
-	default:
-		return false
-	}
 }
 
 // launch runs work in the background; Close waits for it.
 func (s *Sandbox) launch(work func()) {
 	s.launching.Lock()
 	defer s.launching.Unlock()
-	if !s.closing() {
+	if s.running.Err() == nil {
 		s.inFlight.Go(work)
 	}
 }
@@ -162,16 +150,13 @@ func (s *Sandbox) logf(format string, args ...any) {
 	}
 }
 
-// defaultAddr is where Serve listens by default.
-const defaultAddr = "127.0.0.1:8085"
-
 // shutdownGrace is how long Serve waits for calls under way when it stops.
 const shutdownGrace = 5 * time.Second
 
-// Serve serves a new sandbox on addr ("" is defaultAddr) until ctx ends, which is not an error. ready, if not nil, is called
-// with it and its base URL once calls are accepted.
+// Serve serves a new sandbox on addr until ctx ends, which is not an error. ready is called with it and its base URL once calls
+// are accepted.
 func Serve(ctx context.Context, addr string, o Options, ready func(s *Sandbox, url string)) error {
-	listener, err := net.Listen("tcp", cmp.Or(addr, defaultAddr))
+	listener, err := net.Listen("tcp", addr)
 	if err != nil {
 		return fmt.Errorf("sandbox: %w", err)
 	}
@@ -180,9 +165,7 @@ func Serve(ctx context.Context, addr string, o Options, ready func(s *Sandbox, u
 	server := &http.Server{Handler: s, ReadHeaderTimeout: 10 * time.Second}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
-	if ready != nil {
-		ready(s, "http://"+listener.Addr().String())
-	}
+	ready(s, "http://"+listener.Addr().String())
 	select {
 	case err := <-served:
 		return fmt.Errorf("sandbox: %w", err)

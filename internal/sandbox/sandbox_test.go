@@ -189,9 +189,7 @@ func TestResetForgetsEverything(t *testing.T) {
 	must(t, s, "POST", "/v3/mandates", enrollment1().String())
 	must(t, s, "POST", "/api/v0/messages", message1().String())
 	set(t, s, func(v *Settings) { v.Suspended = true })
-	if _, err := s.AddFault(Fault{Operation: "*", Kind: Cut}); err != nil {
-		t.Fatal(err)
-	}
+	addFault(t, s, Fault{Operation: "*", Kind: Cut})
 	must(t, s, "POST", "/_sandbox/reset", "")
 	o := s.Oracle(Query{})
 	equal(t, "accepted", []any{o.Enroll.Accepted, o.Enroll.Orders, o.Mail.Accepted, o.Mail.Recipients, o.Calls["enroll"]},

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"slices"
 	"testing"
 )
 
@@ -43,7 +42,7 @@ func TestMessagesWithinTheRulesAreAccepted(t *testing.T) {
 	}{
 		{message1(), 1},
 		{message1().with("to", "a@example.test"), 1},
-		{message1().with("to", "a@example.test, b@example.test,c@example.test"), 3},
+		{message1().with("to", " a@example.test, ,b@example.test,c@example.test, "), 3},
 		{message1().with("to", `"Doe, Jane" <jane@example.test>, b@example.test`), 2},
 		{message1().with("to", []string{`"Doe, \"J\"" <jane@example.test>`, "b@example.test, c@example.test"}), 3},
 		{message1().with("to", []string{"a@example.test", "a@example.test"}), 2},
@@ -113,21 +112,5 @@ func TestEveryMailAnswerIsAnEnvelope(t *testing.T) {
 			t.Fatalf("%s %s: %s is not an envelope", r.Method, r.URL, w.Body)
 		}
 		equal(t, r.Method+" "+r.URL.Path, []any{*got.StatusCode, *got.Error}, []any{w.Code, w.Code != 200})
-	}
-}
-
-func TestAddressesAreCutAtCommasOutsideOfQuotes(t *testing.T) {
-	for text, want := range map[string][]string{
-		"a@x.test":                     {"a@x.test"},
-		" a@x.test ,, b@x.test, ":      {"a@x.test", "b@x.test"},
-		`"a, b" <a@x.test>,b@x.test`:   {`"a, b" <a@x.test>`, "b@x.test"},
-		`"a\", b" <a@x.test>,b@x.test`: {`"a\", b" <a@x.test>`, "b@x.test"},
-		`"open, b@x.test`:              {`"open, b@x.test`},
-		`"ends with \`:                 {`"ends with \`},
-		"":                             nil,
-	} {
-		if got := separated(nil, text); !slices.Equal(got, want) {
-			t.Errorf("%q: got %q, want %q", text, got, want)
-		}
 	}
 }

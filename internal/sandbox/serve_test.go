@@ -24,7 +24,7 @@ func TestServeListensUntilItsContextEnds(t *testing.T) {
 	body, _ := io.ReadAll(response.Body)
 	response.Body.Close()
 	equal(t, "help", string(body), Help)
-	if err := Serve(context.Background(), strings.TrimPrefix(url, "http://"), Options{}, nil); err == nil {
+	if err := Serve(context.Background(), strings.TrimPrefix(url, "http://"), Options{}, func(*Sandbox, string) {}); err == nil {
 		t.Error("a second one listens on the same address")
 	}
 	stop()
@@ -44,7 +44,7 @@ func TestHelpNamesEverything(t *testing.T) {
 	for _, of := range []reflect.Type{reflect.TypeFor[Settings](), reflect.TypeFor[Fault]()} {
 		for field := range of.Fields() {
 			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-			if name != "" && name != "id" {
+			if name != "" {
 				names = append(names, name)
 			}
 		}

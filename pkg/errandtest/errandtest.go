@@ -366,18 +366,12 @@ func (f Faults) Slow(d time.Duration) {
 }
 
 // Lift ends all faults of this service.
-func (f Faults) Lift() {
-	for _, rule := range f.w.box.Faults() {
-		if rule.Operation == f.operation {
-			f.w.box.ClearFault(rule.ID)
-		}
-	}
-}
+func (f Faults) Lift() { f.w.box.ClearFaults(f.operation) }
 
 func (f Faults) add(fault sandbox.Fault) {
 	f.w.t.Helper()
 	fault.Operation, fault.Times, fault.Match = f.operation, f.times, f.match
-	if _, err := f.w.box.AddFault(fault); err != nil {
+	if err := f.w.box.AddFault(fault); err != nil {
 		f.w.t.Fatal(err)
 	}
 }
