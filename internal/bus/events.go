@@ -13,6 +13,7 @@ import (
 
 	"errand/internal/history"
 	"errand/internal/retry"
+	"errand/internal/wire"
 	"errand/pkg/messages"
 )
 
@@ -115,6 +116,11 @@ func expect(h nats.Header, last uint64) {
 // expectedSubject is the header with the filter of a fence.
 const expectedSubject = "Nats-Expected-Last-Subject-Sequence-Subject"
 
+// TraceOf is the W3C trace context of a request or of an event about it.
+func TraceOf(h nats.Header) history.Trace {
+	return history.Trace{Parent: wire.Cut(h.Get("traceparent")), State: wire.Cut(h.Get("tracestate"))}
+}
+
 // encode makes the message of an event. Its ce-id is the same whichever worker writes the step. It has no Nats-Msg-Id: the
 // fence keeps it single, and the server would refuse the id while an earlier try is still in flight.
 func (s EventStore) encode(r history.Record) (*nats.Msg, error) {
@@ -158,7 +164,7 @@ func (s EventStore) read(ctx context.Context, op messages.Operation, what map[st
 	if err != nil || got == nil {
 		return history.Entry{}, err
 	}
-	return history.Entry{Subject: got.Subject, Sequence: got.Sequence, At: got.Time, Body: got.Data}, nil
+	return history.Entry{Subject: got.Subject, Sequence: got.Sequence, At: got.Time, Body: got.Data, Trace: TraceOf(got.Header)}, nil
 }
 
 // Last returns the last event under a subject or filter of op, a zero one when there is none. Any replica may answer.

@@ -133,8 +133,7 @@ func pendingIn(m *Message) history.Pending {
 	if m == nil {
 		return history.Pending{}
 	}
-	return history.Pending{ID: messages.ParseSubject(m.Subject).ID, Sequence: m.Sequence, At: m.Time, Body: m.Data,
-		Trace: history.Trace{Parent: m.Header.Get("traceparent"), State: m.Header.Get("tracestate")}}
+	return history.Pending{ID: messages.ParseSubject(m.Subject).ID, Sequence: m.Sequence, At: m.Time, Body: m.Data, Trace: TraceOf(m.Header)}
 }
 
 // Open returns the first event of an operation in a state at or behind a sequence of the events stream or, where that is 0, a

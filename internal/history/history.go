@@ -54,6 +54,7 @@ type Entry struct {
 	Sequence uint64
 	At       time.Time // when it was stored, by the clock that says when requests were taken in
 	Body     []byte
+	Trace    Trace // as a Log returns it
 }
 
 // Pending is a request of which more may become known later.
@@ -173,10 +174,7 @@ func (h *History) Store(ctx context.Context, s messages.State, body messages.Bod
 		h.writer = rand.Text()[:13] // 65 bits: it is in every event, and tells a few workers apart
 	}
 	ev := h.Event(s, body)
-	*body.Head() = messages.Common{RequestID: ev.RequestID(), At: messages.Time{Time: time.Now()}, Attempt: h.Attempt}
-	if s == messages.Started || s.Final(h.Operation) {
-		body.Head().Lane = h.Lane
-	}
+	*body.Head() = messages.Common{RequestID: ev.RequestID(), At: messages.Time{Time: time.Now()}, Attempt: h.Attempt, Lane: h.Lane}
 	failpoint.Here(failpoint.BeforeStore, string(h.Operation), string(s))
 	r := Record{Event: ev, Last: h.last, Writer: h.writer, Trace: h.Trace}
 	seq, err := h.Log.Append(ctx, r)

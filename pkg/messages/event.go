@@ -30,7 +30,7 @@ type Common struct {
 	At        Time   `json:"at"`
 	Attempt   int    `json:"attempt"`            // submissions made so far, look-ups not counted; started counts the one it announces
 	Abridged  bool   `json:"abridged,omitempty"` // parts were left out: the whole is larger than the servers take
-	Lane      string `json:"lane,omitempty"`     // that the request was published to, in started and final events; "" for DefaultLane
+	Lane      string `json:"lane,omitempty"`     // that the request was published to, in started, deferred and final events; "" for DefaultLane
 }
 
 // Head returns c, which programs fill in.

@@ -15,7 +15,8 @@ import (
 type cancelling struct {
 	op          messages.Operation
 	id          string
-	last        uint64 // sequence of the event that failed follows; 0 when there is none
+	last        history.Entry // that failed follows; of one that nobody had yet, only the trace
+	lane        string
 	fingerprint string
 	order       string // order number
 	says        string
@@ -138,6 +139,7 @@ func (r Requests) cancellableOf(ctx context.Context, op messages.Operation, id s
 		}
 		f, _ := history.ReadFacts(m.Data) // what cannot be read names no order
 		c.order, c.fingerprint, c.says = f.OrderNumber, print, "it is queued, and nobody had it yet"
+		c.last.Trace, c.lane = bus.TraceOf(m.Header), messages.ParseSubject(m.Subject).Lane
 	}
 	if len(waiting) == 0 {
 		return c, errUnseen
@@ -166,7 +168,7 @@ func (c *cancelling) over(ctx context.Context, log history.Log, last history.Ent
 	if !effect.None() {
 		return refuse("a call of unknown fate is behind %s, or a part of it was done: as cancelled it would be said that nothing was", c.id)
 	}
-	c.last, c.fingerprint, c.says = last.Sequence, facts.Fingerprint, "it is "+string(state)+", with nothing done"
+	c.last, c.lane, c.fingerprint, c.says = last, facts.Lane, facts.Fingerprint, "it is "+string(state)+", with nothing done"
 	c.scheduled = facts.Reason == messages.ReasonScheduled
 	c.order, c.fingerprint = effect.Began.OrderNumber, cmp.Or(c.fingerprint, effect.Began.Fingerprint)
 	return nil
@@ -180,19 +182,19 @@ func (c *cancelling) store(ctx context.Context, log history.Log, by, why string)
 	if c.op == messages.Send {
 		body = &messages.SendOutcome{Reason: messages.ReasonCancelled, Message: message, Fingerprint: c.fingerprint}
 	}
-	return storeOver(ctx, log, c.op, c.id, c.last, messages.Failed, body)
+	return storeOver(ctx, log, c.op, c.id, c.last, c.lane, messages.Failed, body)
 }
 
-// storeOver stores an event over the one that its request was looked at with, 0 for none. Errors: errMeanwhile if there is another
-// one now, or the log's.
-func storeOver(ctx context.Context, log history.Log, op messages.Operation, id string, last uint64, state messages.State,
-	body messages.Body,
+// storeOver stores an event in a request's lane, over the one that it was looked at with and in the trace of that. Errors:
+// errMeanwhile if there is another one now, or the log's.
+func storeOver(ctx context.Context, log history.Log, op messages.Operation, id string, last history.Entry, lane string,
+	state messages.State, body messages.Body,
 ) error {
-	h := &history.History{Log: log, Operation: op, ID: id}
+	h := &history.History{Log: log, Operation: op, ID: id, Trace: last.Trace, Lane: lane}
 	_, err := h.Read(ctx)
 	later, done := new(history.RetryLaterError), new(history.AlreadyDoneError)
 	switch {
-	case errors.As(err, &done), (err == nil || errors.As(err, &later)) && h.Sequence() != last:
+	case errors.As(err, &done), (err == nil || errors.As(err, &later)) && h.Sequence() != last.Sequence:
 		return errMeanwhile
 	case err != nil && !errors.As(err, &later):
 		return err

@@ -19,7 +19,6 @@ import (
 	"errand/internal/history"
 	"errand/internal/oncall/inspect"
 	"errand/internal/retry"
-	"errand/internal/wire"
 	"errand/pkg/messages"
 )
 
@@ -243,9 +242,9 @@ func reopen(ctx context.Context, log history.Log, item Item, by, why string) (ui
 	if by == messages.ByCorrection {
 		return 0, fmt.Errorf("%w: nobody is called %s", ErrNothingDone, by)
 	}
-	header := item.letter.Event.Message.Header
-	h := &history.History{Log: log, Operation: item.Operation, ID: item.RequestID,
-		Trace: history.Trace{Parent: wire.Cut(header.Get("traceparent")), State: wire.Cut(header.Get("tracestate"))}}
+	letter := item.letter.Event.Message
+	h := &history.History{Log: log, Operation: item.Operation, ID: item.RequestID, Trace: bus.TraceOf(letter.Header),
+		Lane: messages.ParseSubject(letter.Subject).Lane}
 	_, err := h.Read(ctx)
 	done, ok := errors.AsType[*history.AlreadyDoneError](err)
 	if ok && done.Sequence == item.last || err == nil && item.last == 0 && h.Sequence() == 0 {

@@ -170,5 +170,5 @@ func (r Requests) endWait(ctx context.Context, op messages.Operation, id string,
 	if err != nil {
 		return err
 	}
-	return storeOver(ctx, r.Log, op, id, last.Sequence, messages.Deferred, body)
+	return storeOver(ctx, r.Log, op, id, last, f.Lane, messages.Deferred, body)
 }

@@ -206,3 +206,34 @@ func TestWhatIsNotKnownOfARequestIsNotSaidOfIt(t *testing.T) {
 		}
 	}
 }
+
+// What a person stores of a request goes on with its publisher's trace, and names its lane, as all other events of it do.
+func TestWhatAPersonEndsStaysInItsTraceAndLane(t *testing.T) {
+	d := newDeadLetters(t)
+	if err := devtest.Provision(t.Context(), d.Conn, "bulk"); err != nil {
+		t.Fatal(err)
+	}
+	const parent, state, lane = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "shop=1", "mail.send.requested.lane.bulk"
+	for _, id := range []string{"queued", "deferred", "retried"} {
+		contents := withID(id, mail)
+		d.put(lane, contents, "traceparent", parent, "tracestate", state)
+		if id == "queued" {
+			continue
+		}
+		h := &history.History{Log: d.Log, Operation: messages.Send, ID: id, Lane: "bulk", Trace: history.Trace{Parent: parent, State: state}}
+		d.must(h.Store(t.Context(), messages.Started, &messages.SendStarted{Batches: 1, BatchSize: 2}))
+		d.must(h.Store(t.Context(), messages.Deferred, &messages.DeferredBody{Reason: messages.ReasonBusy,
+			NotBefore: messages.Time{Time: time.Now().Add(time.Hour)}, Fingerprint: printOf(t, messages.Send, contents)}))
+	}
+	for id, do := range map[string]func(context.Context, messages.Operation, string, string) (messages.Operation, error){
+		"queued": d.Cancel, "deferred": d.Cancel, "retried": d.Retry,
+	} {
+		_, err := do(t.Context(), messages.Send, id, "why")
+		d.must(err)
+		last, _, err := bus.Last(t.Context(), d.Conn, bus.MailEvents, messages.Send.Filter(id))
+		d.must(err)
+		if last.Header.Get("traceparent") != parent || last.Header.Get("tracestate") != state || !strings.Contains(string(last.Data), `"lane":"bulk"`) {
+			t.Errorf("%s: %s %v %s", id, last.Subject, last.Header, last.Data)
+		}
+	}
+}

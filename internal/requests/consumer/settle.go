@@ -27,7 +27,7 @@ import (
 func (c *Consumer[R]) settle(ctx context.Context, d *delivery[R]) {
 	began := time.Now()
 	ctx, span := c.Tracer.Process(ctx, telemetry.Delivery{Subject: d.Subject, Consumer: d.Consumer, Number: d.Delivered,
-		Probe: d.permit.Probe(), Trace: trace(d.Request)})
+		Probe: d.permit.Probe(), Trace: bus.TraceOf(d.Header)})
 	failpoint.Here(failpoint.Taken)
 	var h *history.History
 	end, err := ending{id: d.ids[0]}, c.forNewer(d)

@@ -390,14 +390,9 @@ func (c *Consumer[R]) decode(d *delivery[R]) (meta messages.Meta) {
 
 // history is the request's history under one of its ids.
 func (c *Consumer[R]) history(d *delivery[R], id string) *history.History {
-	return &history.History{Log: c.Log, Operation: c.op.Name, ID: id, Fingerprint: d.digest, Published: d.published, Trace: trace(d.Request),
+	return &history.History{Log: c.Log, Operation: c.op.Name, ID: id, Fingerprint: d.digest, Published: d.published, Trace: bus.TraceOf(d.Header),
 		Lane:     d.lane,
 		Numbered: !d.claimed && slices.Contains(d.ids[len(d.ids)-queueIDs:], id)}
-}
-
-// trace is the request's W3C trace context, if it has a plausible one.
-func trace(r *bus.Request) history.Trace {
-	return history.Trace{Parent: wire.Cut(r.Header.Get("traceparent")), State: wire.Cut(r.Header.Get("tracestate"))}
 }
 
 // claim is a message's claim to be a request that was stored again: a dead letter that a person has published again, or a
