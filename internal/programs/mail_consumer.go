@@ -87,7 +87,7 @@ func (p *MailConsumer) Run(ctx context.Context) error {
 	queue, lanes := r.pulls(found, bus.SendQueue)
 	sends := consumer.New(settings, queue, sendHold, consumer.Sends(handler.Handle, send.Ended), lanes...)
 	accounts := consumer.New(settings, r.pull(found.Queues[bus.AccountQueue.Name]), accountHold,
-		consumer.Accounts((&query.Account{Upstream: api, Caller: caller}).Handle))
+		consumer.Reads(messages.Account, (&query.Account{Upstream: api, Caller: caller}).Handle))
 	r.metrics.ofRequests(workers{p.Concurrency, []func() int{sends.Requests, accounts.Requests}, &calls.underWay},
 		messages.Send, messages.Account)
 	r.ready.add(sends.Fault)

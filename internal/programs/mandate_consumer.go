@@ -83,7 +83,7 @@ func (p *MandateConsumer) Run(ctx context.Context) error {
 		consumer.Enrollments((&enroll.Handler{Upstream: api, List: list, Caller: caller, Zone: zone, ReturnURL: returnURL,
 			WithoutPayer: withoutPayer}).Handle), lanes...)
 	listings := consumer.New(settings, r.pull(found.Queues[bus.TransactionsQueue.Name]), listHold,
-		consumer.Listings((&query.Transactions{Upstream: api, Caller: caller, WithoutPayer: withoutPayer}).Handle))
+		consumer.Reads(messages.Transactions, (&query.Transactions{Upstream: api, Caller: caller, WithoutPayer: withoutPayer}).Handle))
 	resolver := p.resolver(r, store, &mandates.List{Client: aside, Policy: p.policy(), Settle: retry.ResolveEnough, Times: times}, enrollHold)
 	r.metrics.ofRequests(workers{p.Concurrency, []func() int{enrollments.Requests, listings.Requests}, &calls.underWay},
 		messages.Enroll, messages.Transactions)

@@ -131,10 +131,9 @@ func padding() []byte { return make([]byte, 4<<20) }
 func (q *Requests) settings(r *runtime, store bus.EventStore) consumer.Settings {
 	r.giveUpAfter.Store(int64(q.GiveUpAfter))
 	places := admission.NewSlots(q.Concurrency+max(q.Concurrency/4, len(q.Lanes), 1), q.Lanes...)
-	return consumer.Settings{Log: countingLog{r.tracer.Log(store), r.metrics.requests}, Dead: r.publisher,
-		Later: r.publisher, InFlight: places, GiveUpAfter: q.GiveUpAfter,
-		Kept: r.kept, Newer: r.newer.Load, Logger: r.log,
-		Observer: consumer.Observer{Settled: r.metrics.requests.settled, Panicked: r.metrics.requests.panicked, Tracer: r.tracer}}
+	return consumer.Settings{Log: countingLog{r.tracer.Log(store), r.metrics.requests}, Dead: r.publisher.StoreDeadLetter,
+		Later: r.publisher.Schedule, InFlight: places, GiveUpAfter: q.GiveUpAfter, Kept: r.kept, Newer: r.newer.Load, Logger: r.log,
+		Settled: r.metrics.requests.settled, Panicked: r.metrics.requests.panicked, Tracer: r.tracer}
 }
 
 // schedules puts scheduled requests into their queue.

@@ -122,10 +122,10 @@ func (r *replica) program(soft context.Context, n *node) program {
 		}
 		p.options = append(p.options, clients.WaitToRead(limit.Wait))
 	}
-	p.settings = consumer.Settings{Log: p.log, Dead: letters{n, w.letters}, Later: schedules{n},
+	p.settings = consumer.Settings{Log: p.log, Dead: letters{n, w.letters}.StoreDeadLetter, Later: schedules{n}.Schedule,
 		InFlight:    admission.NewSlots(w.Concurrency+max(w.Concurrency/4, len(w.lanes()), 1), w.lanes()...),
 		GiveUpAfter: time.Duration(w.GiveUp), Kept: w.keeps, Newer: func() bool { return w.is(newerProgram, 0) }, Logger: logger,
-		Observer: consumer.Observer{Settled: func(consumer.Outcome) {}, Panicked: func(op messages.Operation) { w.fail("%s panics", op) }}}
+		Settled: func(consumer.Outcome) {}, Panicked: func(op messages.Operation) { w.fail("%s panics", op) }}
 	return p
 }
 
@@ -196,7 +196,7 @@ func (r *replica) mailConsumer(soft context.Context, n *node, size int) {
 		return err
 	}), consumer.Sends(handler.Handle, send.Ended), p.bulk(messages.Send)...)
 	accounts := consumer.New(p.settings, puller{r.w.queues[messages.Account], n, ""}, p.hold(messages.Account, nil),
-		consumer.Accounts((&query.Account{Upstream: api, Caller: p.caller}).Handle))
+		consumer.Reads(messages.Account, (&query.Account{Upstream: api, Caller: p.caller}).Handle))
 	p.work(sends.Run, accounts.Run)
 }
 
@@ -220,7 +220,7 @@ func (r *replica) mandateConsumer(soft context.Context, n *node) {
 	enrollments := consumer.New(p.settings, puller{r.w.queues[messages.Enroll], n, ""}, enrollHold,
 		consumer.Enrollments(handler.Handle), p.bulk(messages.Enroll)...)
 	listings := consumer.New(p.settings, puller{r.w.queues[messages.Transactions], n, ""}, p.hold(messages.Transactions, nil),
-		consumer.Listings((&query.Transactions{Upstream: api, Caller: p.caller}).Handle))
+		consumer.Reads(messages.Transactions, (&query.Transactions{Upstream: api, Caller: p.caller}).Handle))
 	run := []func(soft, hard context.Context) error{enrollments.Run, listings.Run}
 	if r.w.Resolve {
 		later := &mandates.List{Client: aside, Policy: p.caller.Policy, Settle: retry.ResolveEnough, Times: times}

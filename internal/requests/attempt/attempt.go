@@ -68,11 +68,6 @@ type Caller struct {
 	Owe func()
 }
 
-// Pause waits between two calls, and not beyond the program's end. It reports false when ctx ended.
-func (c *Caller) Pause(ctx context.Context, wait time.Duration) bool {
-	return retry.PauseUntil(ctx, c.Stop, wait)
-}
-
 // Stopping reports whether the program is to end.
 func (c *Caller) Stopping() bool { return retry.Stopped(c.Stop) }
 
@@ -185,7 +180,7 @@ func Run[T any](ctx context.Context, caller *Caller, call Call[T]) (Result[T], e
 		if ended, err = r.judge(ctx, failed, again); err != nil || ended {
 			return r.finish(err)
 		}
-		if !r.Pause(ctx, max(0, min(wait, time.Until(r.GiveUpAt)))) {
+		if !retry.PauseUntil(ctx, r.Stop, max(0, min(wait, time.Until(r.GiveUpAt)))) {
 			return r.finish(context.Cause(ctx))
 		}
 		r.found, r.looks = Deadline{}, 0 // what was found out before the wait may no longer hold

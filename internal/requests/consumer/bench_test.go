@@ -106,11 +106,11 @@ func (w work) settle(t testing.TB, n int, begin, end func()) {
 	settled := make(chan string, n)
 	store := bus.EventStore{Publisher: publisher, Source: "/errand/bench"}
 	caller := &attempt.Caller{Timeout: 30 * time.Second, Slots: admission.NewSlots(at64)}
-	settings := consumer.Settings{Log: store, Dead: publisher,
+	settings := consumer.Settings{Log: store, Dead: publisher.StoreDeadLetter,
 		InFlight: admission.NewSlots(at64 + at64/4), GiveUpAfter: time.Hour, Kept: func() time.Duration { return 0 },
-		Newer:    func() bool { return false },
-		Logger:   zerolog.New(io.Discard).With().Timestamp().Logger(),
-		Observer: consumer.Observer{Settled: func(o consumer.Outcome) { settled <- string(o.State) }, Panicked: func(messages.Operation) {}}}
+		Newer:   func() bool { return false },
+		Logger:  zerolog.New(io.Discard).With().Timestamp().Logger(),
+		Settled: func(o consumer.Outcome) { settled <- string(o.State) }, Panicked: func(messages.Operation) {}}
 	c := w.make(t, settings, store, caller, bus.NewPull(nc, found.Queues[w.queue.Name]), &hold.Hold{Interval: time.Second, Log: zerolog.Nop()})
 	ctx, stop := context.WithCancel(t.Context())
 	ran := make(chan error, 1)

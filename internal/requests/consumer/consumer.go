@@ -45,25 +45,18 @@ type Operation[R any] struct {
 
 // Settings are what the consumers of a program share.
 type Settings struct {
-	Log         history.Log
-	Dead        DeadLetters
-	Later       Schedules
+	Log history.Log
+	// Dead stores a request that did not go well, and Later keeps one until its not_before.
+	Dead        func(context.Context, *bus.Request, bus.DeadLetter) error
+	Later       func(context.Context, *bus.Request, bus.Schedule) error
 	InFlight    admission.Slots      // requests, of all consumers together
 	GiveUpAfter time.Duration        // unless the request names a time
 	Kept        func() time.Duration // how long events are kept; 0 means forever
 	Newer       func() bool          // newer programs are being rolled out: what looks invalid may be for them
 	Logger      zerolog.Logger
-	Observer
-}
-
-// DeadLetters stores the requests that did not go well.
-type DeadLetters interface {
-	StoreDeadLetter(context.Context, *bus.Request, bus.DeadLetter) error
-}
-
-// Schedules keeps requests until their not_before.
-type Schedules interface {
-	Schedule(context.Context, *bus.Request, bus.Schedule) error
+	Settled     func(Outcome)
+	Panicked    func(op messages.Operation)
+	Tracer      *telemetry.Tracer // nil without traces
 }
 
 // Queue delivers requests, as a bus.Pull does. It is used by several goroutines.
@@ -77,13 +70,6 @@ type Queue interface {
 	Some(ctx context.Context, n int, take func(*bus.Request)) error
 	Waiting(context.Context) (pending, unacknowledged int, err error)
 	Close()
-}
-
-// Observer is notified of what becomes of requests.
-type Observer struct {
-	Settled  func(Outcome)
-	Panicked func(op messages.Operation)
-	Tracer   *telemetry.Tracer // nil without traces
 }
 
 // Consumer settles the requests of one operation.
@@ -216,19 +202,9 @@ func Sends(handle Handler[messages.SendRequest],
 	return Operation[messages.SendRequest]{Name: messages.Send, Decode: messages.Decode[messages.SendRequest], Handle: handle, Ended: ended}
 }
 
-// Listings are the requests of mandate.transactions.
-func Listings(handle Handler[messages.TransactionsRequest]) Operation[messages.TransactionsRequest] {
-	return read(messages.Transactions, messages.Decode[messages.TransactionsRequest], handle)
-}
-
-// Accounts are the requests of mail.account.
-func Accounts(handle Handler[messages.AccountRequest]) Operation[messages.AccountRequest] {
-	return read(messages.Account, messages.Decode[messages.AccountRequest], handle)
-}
-
-// read is an operation that changes nothing upstream: its requests have no give_up_at, and never end uncertain.
-func read[R any](name messages.Operation, decode func([]byte) (R, messages.Meta, error), handle Handler[R]) Operation[R] {
-	return Operation[R]{Name: name, Decode: decode, Handle: handle,
+// Reads are the requests of an operation that changes nothing upstream: they have no give_up_at, and never end uncertain.
+func Reads[R messages.TransactionsRequest | messages.AccountRequest](name messages.Operation, handle Handler[R]) Operation[R] {
+	return Operation[R]{Name: name, Decode: messages.Decode[R], Handle: handle,
 		Ended: func(_ R, b messages.FailedBody, _ history.Effect) (messages.State, messages.Body) {
 			return messages.Failed, &b
 		}}

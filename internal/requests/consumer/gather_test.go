@@ -41,7 +41,7 @@ func TestAPullBringsManyRequestsAtOnceAndNoMoreThanThereArePlaces(t *testing.T) 
 			q := &counted{queue: newQueue(messages.Enroll.Requested(), bodies...)}
 			settings := consumer.Settings{Log: &historytest.Log{}, InFlight: admission.NewSlots(int(want.places)), GiveUpAfter: time.Hour,
 				Kept: func() time.Duration { return 0 }, Newer: func() bool { return false }, Logger: zerolog.Nop(),
-				Observer: consumer.Observer{Settled: func(consumer.Outcome) {}, Panicked: func(messages.Operation) {}}}
+				Settled: func(consumer.Outcome) {}, Panicked: func(messages.Operation) {}}
 			ctx, stop := context.WithCancel(t.Context())
 			var most, last atomic.Int64
 			began := time.Now()

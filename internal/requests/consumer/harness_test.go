@@ -55,11 +55,11 @@ func newHarness(t *testing.T) *harness {
 	h.source = found.Queues[bus.EnrollQueue.Name]
 	queue := bus.NewPull(nc, h.source)
 	t.Cleanup(queue.Close)
-	h.Consumer = New(Settings{InFlight: admission.NewSlots(8), Log: h.log, Dead: publisher, Later: publisher,
+	h.Consumer = New(Settings{InFlight: admission.NewSlots(8), Log: h.log, Dead: publisher.StoreDeadLetter, Later: publisher.Schedule,
 		GiveUpAfter: 24 * time.Hour, Kept: func() time.Duration { return 0 },
 		Newer:  func() bool { return false },
-		Logger: zerolog.New(zerolog.SyncWriter(&h.said)), Observer: Observer{Settled: h.count,
-			Panicked: func(messages.Operation) { h.panics++ }}}, queue, &hold.Hold{Interval: time.Minute}, Enrollments(nil))
+		Logger: zerolog.New(zerolog.SyncWriter(&h.said)), Settled: h.count,
+		Panicked: func(messages.Operation) { h.panics++ }}, queue, &hold.Hold{Interval: time.Minute}, Enrollments(nil))
 	h.handle(succeeds)
 	return h
 }

@@ -119,11 +119,11 @@ func TestNothingIsLeftOfAStorm(t *testing.T) {
 					var mu sync.Mutex
 					caller := &attempt.Caller{Policy: retry.Policy{First: 200 * time.Millisecond, Max: 10 * time.Second, Tries: 5},
 						Timeout: 30 * time.Second, Slots: admission.NewSlots(concurrency), Stop: ctx.Done()}
-					settings := consumer.Settings{Log: bus.EventStore{Publisher: publisher, Source: "/errand/test"}, Dead: publisher,
+					settings := consumer.Settings{Log: bus.EventStore{Publisher: publisher, Source: "/errand/test"}, Dead: publisher.StoreDeadLetter,
 						InFlight: admission.NewSlots(concurrency + 2), GiveUpAfter: 24 * time.Hour, Kept: func() time.Duration { return 0 },
 						Newer:  func() bool { return false },
-						Logger: zerolog.Nop(), Observer: consumer.Observer{Panicked: func(messages.Operation) {},
-							Settled: func(consumer.Outcome) { mu.Lock(); settled++; mu.Unlock() }}}
+						Logger: zerolog.Nop(), Panicked: func(messages.Operation) {},
+						Settled: func(consumer.Outcome) { mu.Lock(); settled++; mu.Unlock() }}
 					all := consumer.New(settings, bus.NewPull(nc, found.Queues[bus.EnrollQueue.Name]),
 						&hold.Hold{Interval: 10 * time.Second, Log: zerolog.Nop()},
 						consumer.Enrollments((&enroll.Handler{Upstream: api, Caller: caller, Zone: time.UTC}).Handle))

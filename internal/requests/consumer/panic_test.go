@@ -103,10 +103,9 @@ func run(t *testing.T, nc *nats.Conn, panics *atomic.Int64, handle consumer.Hand
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := consumer.New(consumer.Settings{Log: bus.EventStore{Publisher: publisher, Source: "/errand/test"}, Dead: publisher,
+	c := consumer.New(consumer.Settings{Log: bus.EventStore{Publisher: publisher, Source: "/errand/test"}, Dead: publisher.StoreDeadLetter,
 		InFlight: admission.NewSlots(4), GiveUpAfter: time.Hour, Kept: func() time.Duration { return 0 }, Newer: func() bool { return false },
-		Logger:   zerolog.Nop(),
-		Observer: consumer.Observer{Settled: func(consumer.Outcome) {}, Panicked: func(messages.Operation) { panics.Add(1) }}},
+		Logger: zerolog.Nop(), Settled: func(consumer.Outcome) {}, Panicked: func(messages.Operation) { panics.Add(1) }},
 		bus.NewPull(nc, found.Queues[bus.SendQueue.Name]), &hold.Hold{Interval: 10 * time.Second, Log: zerolog.Nop()},
 		consumer.Sends(handle, mailing.Ended))
 	ctx, stop := context.WithCancel(t.Context())

@@ -235,7 +235,7 @@ func (c *Consumer[R]) deadLetter(ctx context.Context, d *delivery[R], end ending
 	}
 	subject := "dead." + d.Subject
 	err := c.Tracer.Publish(ctx, subject, subject, func(ctx context.Context) error {
-		return c.Dead.StoreDeadLetter(ctx, d.Request, bus.DeadLetter{RequestID: end.id, Operation: c.op.Name, Final: end.sequence,
+		return c.Dead(ctx, d.Request, bus.DeadLetter{RequestID: end.id, Operation: c.op.Name, Final: end.sequence,
 			Reason: end.why.Reason, Message: end.why.Message})
 	})
 	failpoint.Here(failpoint.DeadLettered)
@@ -263,13 +263,6 @@ func (c *Consumer[R]) nak(ctx context.Context, d *delivery[R], id string, err er
 	}
 }
 
-func latest(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}
-
 // schedule defers a request whose not_before has not come, unless it has begun. The error is a *history.RetryLaterError for
 // history.ErrScheduled then.
 func schedule[R any](ctx context.Context, h *history.History, d *delivery[R], p history.Prior) error {
@@ -290,7 +283,7 @@ func schedule[R any](ctx context.Context, h *history.History, d *delivery[R], p 
 // leave acknowledges a scheduled request once the servers keep it until its time: waiting in its queue, it would take a place
 // among those in flight. One that comes back too early, by this program's clock, waits in its queue.
 func (c *Consumer[R]) leave(ctx context.Context, d *delivery[R], h *history.History, until time.Time) error {
-	err := c.Later.Schedule(ctx, d.Request, bus.Schedule{Operation: c.op.Name, Lane: d.lane, ID: h.ID, Fingerprint: d.digest,
+	err := c.Later(ctx, d.Request, bus.Schedule{Operation: c.op.Name, Lane: d.lane, ID: h.ID, Fingerprint: d.digest,
 		Sequence: h.Sequence(), At: until})
 	if err != nil {
 		return err
@@ -301,7 +294,7 @@ func (c *Consumer[R]) leave(ctx context.Context, d *delivery[R], h *history.Hist
 	return nil
 }
 
-// Outcome is a settled delivery of a request, as an Observer gets it.
+// Outcome is a settled delivery of a request.
 type Outcome struct {
 	Operation  messages.Operation
 	State      messages.State
@@ -372,7 +365,7 @@ func (c cause) fields() (names []string) {
 // settled logs and counts an acknowledged request. One that did not end well is a warning the first time only.
 func (c *Consumer[R]) settled(d *delivery[R], end ending, took time.Duration) {
 	c.Settled(Outcome{Operation: c.op.Name, State: end.state, Reason: end.why.Reason, Repeated: end.before, DeadLetter: end.dead(),
-		Took: took, Age: time.Since(latest(d.Published, d.notBefore))})
+		Took: took, Age: time.Since(slices.MaxFunc([]time.Time{d.Published, d.notBefore}, time.Time.Compare))})
 	log, level := c.Logger, zerolog.InfoLevel
 	if end.wrong() {
 		log = log.With().Str("reason", string(end.why.Reason)).Int("http_status", end.why.HTTPStatus).Strs("fields", end.why.fields()).Logger()

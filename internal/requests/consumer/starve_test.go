@@ -161,7 +161,7 @@ func TestLongListingsKeepNoOtherRequestsWaiting(t *testing.T) {
 			Slots: admission.NewSlots(concurrency), Stop: ctx.Done()}
 		settings := consumer.Settings{Log: log, InFlight: admission.NewSlots(concurrency + concurrency/4), GiveUpAfter: 24 * time.Hour,
 			Kept: func() time.Duration { return 0 }, Newer: func() bool { return false }, Logger: zerolog.Nop(),
-			Observer: consumer.Observer{Settled: func(consumer.Outcome) {}, Panicked: func(messages.Operation) {}}}
+			Settled: func(consumer.Outcome) {}, Panicked: func(messages.Operation) {}}
 		var bodies []string
 		for i := range others {
 			bodies = append(bodies, fmt.Sprintf(enrollments.body, i))
@@ -171,7 +171,7 @@ func TestLongListingsKeepNoOtherRequestsWaiting(t *testing.T) {
 		var running sync.WaitGroup
 		running.Go(func() {
 			_ = consumer.New(settings, short, &hold.Hold{Interval: time.Minute},
-				consumer.Listings((&query.Transactions{Upstream: api, Caller: caller}).Handle)).Run(ctx, t.Context())
+				consumer.Reads(messages.Transactions, (&query.Transactions{Upstream: api, Caller: caller}).Handle)).Run(ctx, t.Context())
 		})
 		time.Sleep(time.Minute) // they are under way
 		running.Go(func() {

@@ -234,7 +234,11 @@ func (c *Consumer[R]) next(ctx context.Context, wait time.Duration) (taken, erro
 	for end := time.Now().Add(wait); ; {
 		for _, i := range rand.Perm(len(c.lanes)) {
 			l := c.lanes[i]
-			r, err := l.takeOne(ctx, len(c.lanes) == 1, time.Until(end))
+			take := l.queue.Take
+			if rest := time.Until(end); len(c.lanes) == 1 && rest > 0 {
+				take = func(ctx context.Context) (*bus.Request, error) { return l.queue.Next(ctx, rest) }
+			}
+			r, err := take(ctx)
 			if r != nil {
 				return taken{r, l}, nil
 			}
@@ -246,13 +250,6 @@ func (c *Consumer[R]) next(ctx context.Context, wait time.Duration) (taken, erro
 			return taken{}, why
 		}
 	}
-}
-
-func (l *lane) takeOne(ctx context.Context, alone bool, wait time.Duration) (*bus.Request, error) {
-	if alone && wait > 0 {
-		return l.queue.Next(ctx, wait)
-	}
-	return l.queue.Take(ctx)
 }
 
 // passOver gives back a request that may not be worked on now. It returns before the next probe is due.
@@ -355,7 +352,7 @@ func (c *Consumer[R]) giveUp(d *delivery[R], published time.Time, redriven bool)
 	if d.scheduled > 0 && !redriven {
 		published = d.notBefore
 	}
-	published = latest(published, d.notBefore)
+	published = slices.MaxFunc([]time.Time{published, d.notBefore}, time.Time.Compare)
 	if d.named.IsZero() || redriven && d.named.Before(published) {
 		return published.Add(min(c.GiveUpAfter, wire.MaxGiveUp(c.Kept())))
 	}
