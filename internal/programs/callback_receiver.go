@@ -49,9 +49,8 @@ func (p *CallbackReceiver) Run(ctx context.Context) error {
 		return err
 	}
 
-	answers := counters("status", "errand_callbacks_total",
+	answers := r.metrics.counters("status", "errand_callbacks_total",
 		"Callbacks, and whatever else was sent, by the HTTP status they were answered with; 200: stored.")
-	r.metrics.registry.MustRegister(answers)
 	answered := func(status int) prometheus.Counter { return answers.WithLabelValues(strconv.Itoa(status)) }
 	answered(http.StatusOK) // begins at zero, so that the first one is an increase
 	answered(http.StatusServiceUnavailable)

@@ -88,8 +88,7 @@ func (r *runtime) problem(ctx context.Context, queues []bus.Queue, streams []str
 
 // note keeps the result of a check; what could not be read stays as it was.
 func (r *runtime) note(found bus.Found) {
-	r.metrics.queues.set(found)
-	r.metrics.streams.set(found.Streams)
+	r.metrics.set(found)
 	r.ready.pauses(strings.TrimSpace(pausesOf(found) + "\n" + r.untaken(found)))
 	if found.Queues != nil {
 		r.keptFor.Store(int64(found.Kept))

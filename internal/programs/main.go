@@ -28,7 +28,6 @@ import (
 	"unicode"
 
 	"github.com/alecthomas/kong"
-	"github.com/prometheus/client_golang/prometheus"
 
 	"errand/internal/bus"
 	"errand/internal/typo"
@@ -238,10 +237,4 @@ func versionLine(name string) string {
 func Version() string {
 	version, _, _ := build()
 	return version
-}
-
-func (m *metrics) ofBuild() {
-	version, revision, goVersion := build()
-	m.gauge("errand_build_info", "1; the labels say what the program was built from.",
-		prometheus.Labels{"version": version, "revision": revision, "goversion": goVersion}, func() float64 { return 1 })
 }

@@ -95,9 +95,8 @@ func (p *MandateConsumer) Run(ctx context.Context) error {
 
 // resolver makes the part that looks uncertain enrollments up again.
 func (p *MandateConsumer) resolver(r *runtime, store bus.EventStore, list *mandates.List, held *hold.Hold) *enroll.Resolver {
-	resolved := counters("outcome", "errand_resolved_total",
+	resolved := r.metrics.counters("outcome", "errand_resolved_total",
 		"Uncertain enrollments that the transaction list resolved, by outcome.")
-	r.metrics.registry.MustRegister(resolved)
 	for _, outcome := range []messages.State{messages.Succeeded, messages.Failed} {
 		resolved.WithLabelValues(string(outcome))
 	}

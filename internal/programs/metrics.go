@@ -5,10 +5,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"errand/internal/bus"
 	"errand/internal/requests/hold"
@@ -23,30 +23,41 @@ type metrics struct {
 	calls        *prometheus.HistogramVec
 	deliveries   *prometheus.CounterVec
 	matched      *prometheus.CounterVec
-	transactions *transactionMetrics
+	holds        *prometheus.CounterVec
+	transactions transactionMetrics
 	readSince    atomic.Int64 // when the leader's last complete sweep began, nanoseconds since 1970; 0 before the first
-	queues       *queueMetrics
-	streams      *streamMetrics
+
+	pending, ackPending, paused, stranded *prometheus.GaugeVec // of the program's queues
+	bytes, maxBytes, replicas, current    *prometheus.GaugeVec // of the streams that it uses
 }
 
 // durations are the buckets of what takes between a millisecond and a minute.
 var durations = []float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 20, 30, 60}
 
+// newMetrics registers what several programs have. A metric with labels is shown once it has a value.
 func newMetrics() *metrics {
-	m := &metrics{
-		queues:       newQueueMetrics(),
-		streams:      newStreamMetrics(),
-		registry:     prometheus.NewRegistry(),
-		requests:     newRequestMetrics(),
-		transactions: newTransactionMetrics(),
-		calls: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "errand_upstream_call_duration_seconds",
-			Help: "Upstream calls, by call and by what is known about their fate.", Buckets: durations}, []string{"call", "fate"}),
-		deliveries: counters("status", "errand_deliveries_total", "Delivery events published, by status."),
-		matched: counters("confidence", "errand_matches_total",
-			"States of log entries by the confidence of their match to a request."),
-	}
-	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), m.calls)
-	m.ofBuild()
+	m := &metrics{registry: prometheus.NewRegistry()}
+	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	version, revision, goVersion := build()
+	m.gauge("errand_build_info", "1; the labels say what the program was built from.",
+		prometheus.Labels{"version": version, "revision": revision, "goversion": goVersion}, func() float64 { return 1 })
+	m.calls = m.histograms("call fate", "errand_upstream_call_duration_seconds",
+		"Upstream calls, by call and by what is known about their fate.", durations)
+	m.requests = newRequestMetrics(m)
+	m.holds = m.counters("operation cause", "errand_holds_total", "Times that an operation began to be held, by cause.")
+	m.pending = m.gauges("operation lane", "errand_queue_pending",
+		"Requests in the queue that were not delivered yet, by operation and lane; every replica reports the same.")
+	m.ackPending = m.gauges("operation lane", "errand_queue_ack_pending",
+		"Requests of the queue that are in flight or deferred, by operation and lane; every replica reports the same.")
+	m.paused = m.gauges("operation lane", "errand_queue_paused",
+		"1 while a queue is paused, by operation and lane; every replica reports the same.")
+	m.stranded = m.gauges("operation lane", "errand_queue_stranded",
+		"Requests in a queue that its consumer has forgotten for two minutes, by operation and lane; every replica reports the same.")
+	m.bytes = m.gauges("stream", "errand_stream_bytes", "Bytes that a stream has; every program that uses it reports the same.")
+	m.maxBytes = m.gauges("stream", "errand_stream_max_bytes", "Bytes beyond which a stream refuses what is published; 0 for no limit.")
+	m.replicas = m.gauges("stream", "errand_stream_replicas", "Copies that a stream should have.")
+	m.current = m.gauges("stream", "errand_stream_replicas_current",
+		"Copies of a stream that are up to date; with half of them or fewer it stores nothing.")
 	return m
 }
 
@@ -72,8 +83,6 @@ func (w workers) busyRatio() float64 {
 // ofRequests registers the metrics of a consumer. Counters of failures begin at zero: the first failure is an increase.
 func (m *metrics) ofRequests(workers workers, operations ...messages.Operation) {
 	m.requests.begin(operations)
-	m.registry.MustRegister(m.requests.all()...)
-	m.registry.MustRegister(m.queues.pending, m.queues.ackPending, m.queues.paused, m.queues.stranded)
 	m.gauge("errand_requests_in_flight", "Requests in flight.", nil, func() float64 { return float64(workers.inFlight()) })
 	m.gauge("errand_busy_ratio", "Share of the workers, 0 to 1, that are in an upstream call; without those that wait for a retry and "+
 		"those whose call has taken a third of UPSTREAM_TIMEOUT. Scale by this.", nil, workers.busyRatio)
@@ -85,21 +94,20 @@ func (m *metrics) gauge(name, help string, labels prometheus.Labels, value func(
 }
 
 func (m *metrics) ofHold(op messages.Operation, h *hold.Hold) {
-	operation := prometheus.Labels{"operation": string(op)}
-	begun := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "errand_holds_total", ConstLabels: operation,
-		Help: "Times that an operation began to be held, by cause."}, []string{"cause"})
+	begun := func(cause hold.Cause) prometheus.Counter { return m.holds.WithLabelValues(string(op), string(cause)) }
 	for _, cause := range hold.Causes {
-		begun.WithLabelValues(string(cause))
+		begun(cause)
 	}
-	h.Began = func(cause hold.Cause) { begun.WithLabelValues(string(cause)).Inc() }
-	m.registry.MustRegister(begun)
+	h.Began = func(cause hold.Cause) { begun(cause).Inc() }
 	m.gauge("errand_held", "1 while no requests of an operation are processed because the upstream is down or refuses the account.",
-		operation, func() float64 { return oneIf(h.Active()) })
+		prometheus.Labels{"operation": string(op)}, func() float64 { return oneIf(h.Active()) })
 }
 
 func (m *metrics) ofDeliveries() {
 	m.calls.WithLabelValues("logs", string(clients.Success))
-	m.registry.MustRegister(m.deliveries, m.matched)
+	m.deliveries = m.counters("status", "errand_deliveries_total", "Delivery events published, by status.")
+	m.matched = m.counters("confidence", "errand_matches_total",
+		"States of log entries by the confidence of their match to a request.")
 	m.lag("errand_poll_lag_seconds",
 		"Time since the beginning of the leader's last complete sweep of the sending log, or since the start; it grows during a sweep.")
 }
@@ -138,20 +146,6 @@ func (m *metrics) delivered(status messages.State, match messages.Confidence) {
 	m.matched.WithLabelValues(string(match)).Inc()
 }
 
-func (m *metrics) ofReadiness(ready *readiness) {
-	m.gauge("errand_ready", "1 while the program can work; /readyz says why it cannot.", nil,
-		func() float64 { return oneIf(len(ready.faults()) == 0) })
-}
-
-func (m *metrics) call(c clients.Call) {
-	m.calls.WithLabelValues(c.Operation, string(c.Fate)).Observe(c.Duration.Seconds())
-}
-
-func (m *metrics) ofNATS(nc *nats.Conn) {
-	m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "errand_nats_reconnects_total",
-		Help: "Times that the connection to NATS was lost and came back."}, func() float64 { return float64(nc.Stats().Reconnects) }))
-}
-
 func oneIf(condition bool) float64 {
 	if condition {
 		return 1
@@ -159,35 +153,34 @@ func oneIf(condition bool) float64 {
 	return 0
 }
 
-// queueMetrics are what the servers report about a program's queues.
-type queueMetrics struct{ pending, ackPending, paused, stranded *prometheus.GaugeVec }
+// gauges takes any number of labels, separated by spaces, as counters and histograms do.
+func (m *metrics) gauges(labels, name, help string) *prometheus.GaugeVec {
+	return promauto.With(m.registry).NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, strings.Fields(labels))
+}
 
-func newQueueMetrics() *queueMetrics {
-	return &queueMetrics{
-		pending: gauges("operation lane", "errand_queue_pending",
-			"Requests in the queue that were not delivered yet, by operation and lane; every replica reports the same."),
-		ackPending: gauges("operation lane", "errand_queue_ack_pending",
-			"Requests of the queue that are in flight or deferred, by operation and lane; every replica reports the same."),
-		paused: gauges("operation lane", "errand_queue_paused",
-			"1 while a queue is paused, by operation and lane; every replica reports the same."),
-		stranded: gauges("operation lane", "errand_queue_stranded",
-			"Requests in a queue that its consumer has forgotten for two minutes, by operation and lane; every replica reports the same."),
+func (m *metrics) counters(labels, name, help string) *prometheus.CounterVec {
+	return promauto.With(m.registry).NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, strings.Fields(labels))
+}
+
+func (m *metrics) histograms(labels, name, help string, buckets []float64) *prometheus.HistogramVec {
+	opts := prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}
+	return promauto.With(m.registry).NewHistogramVec(opts, strings.Fields(labels))
+}
+
+// ofStreams registers what is known of streams; faults returns why some do not store what the program writes.
+func (m *metrics) ofStreams(names []string, faults func() map[string]string) {
+	for _, name := range names {
+		m.gauge("errand_stream_fault", "1 while a stream does not store what the program writes; /readyz says why.",
+			prometheus.Labels{"stream": name}, func() float64 { return oneIf(faults()[name] != "") })
 	}
 }
 
-// gauges takes any number of labels, separated by spaces, as counters does.
-func gauges(labels, name, help string) *prometheus.GaugeVec {
-	return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, strings.Fields(labels))
-}
-
-func counters(labels, name, help string) *prometheus.CounterVec {
-	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, strings.Fields(labels))
-}
-
-// set stores what the servers just reported; found has no queues if they did not answer.
-func (m *queueMetrics) set(found bus.Found) {
+// set stores what the servers just reported; found has no queues and no streams if they did not answer.
+func (m *metrics) set(found bus.Found) {
 	if found.Queues == nil {
-		reset(m.pending, m.ackPending, m.paused, m.stranded)
+		for _, g := range []*prometheus.GaugeVec{m.pending, m.ackPending, m.paused, m.stranded, m.bytes, m.maxBytes, m.replicas, m.current} {
+			g.Reset()
+		}
 		return
 	}
 	for _, q := range found.All {
@@ -197,47 +190,12 @@ func (m *queueMetrics) set(found bus.Found) {
 		m.paused.WithLabelValues(op, lane).Set(oneIf(info.Paused))
 		m.stranded.WithLabelValues(op, lane) // 0 until heal finds some
 	}
-}
-
-// streamMetrics are what the servers report about the streams that a program uses.
-type streamMetrics struct{ bytes, maxBytes, replicas, current *prometheus.GaugeVec }
-
-func newStreamMetrics() *streamMetrics {
-	return &streamMetrics{
-		bytes:    gauges("stream", "errand_stream_bytes", "Bytes that a stream has; every program that uses it reports the same."),
-		maxBytes: gauges("stream", "errand_stream_max_bytes", "Bytes beyond which a stream refuses what is published; 0 for no limit."),
-		replicas: gauges("stream", "errand_stream_replicas", "Copies that a stream should have."),
-		current: gauges("stream", "errand_stream_replicas_current",
-			"Copies of a stream that are up to date; with half of them or fewer it stores nothing."),
-	}
-}
-
-// ofStreams registers what is known of streams; faults returns why some do not store what the program writes.
-func (m *metrics) ofStreams(names []string, faults func() map[string]string) {
-	m.registry.MustRegister(m.streams.bytes, m.streams.maxBytes, m.streams.replicas, m.streams.current)
-	for _, name := range names {
-		m.gauge("errand_stream_fault", "1 while a stream does not store what the program writes; /readyz says why.",
-			prometheus.Labels{"stream": name}, func() float64 { return oneIf(faults()[name] != "") })
-	}
-}
-
-// set stores what the servers just reported; found is nil if they did not answer.
-func (m *streamMetrics) set(found map[string]*jetstream.StreamInfo) {
-	if found == nil {
-		reset(m.bytes, m.maxBytes, m.replicas, m.current)
-	}
-	for name, info := range found {
+	for name, info := range found.Streams {
 		if info.Config.Discard != jetstream.DiscardOld { // it drops, and is full as a rule
 			m.bytes.WithLabelValues(name).Set(float64(info.State.Bytes))
 			m.maxBytes.WithLabelValues(name).Set(float64(max(info.Config.MaxBytes, 0)))
 		}
 		m.replicas.WithLabelValues(name).Set(float64(info.Config.Replicas))
 		m.current.WithLabelValues(name).Set(float64(bus.CurrentReplicas(info.Cluster)))
-	}
-}
-
-func reset(gauges ...*prometheus.GaugeVec) {
-	for _, gauge := range gauges {
-		gauge.Reset()
 	}
 }

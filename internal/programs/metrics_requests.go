@@ -17,29 +17,24 @@ type requestMetrics struct {
 	took, age                     *prometheus.HistogramVec
 }
 
-func newRequestMetrics() requestMetrics {
+func newRequestMetrics(m *metrics) requestMetrics {
 	return requestMetrics{
-		ended: counters("operation outcome reason", "errand_requests_total",
+		ended: m.counters("operation outcome reason", "errand_requests_total",
 			"Requests settled, by operation, outcome and, where it went wrong, reason; repeated: the outcome was already stored."),
-		deferred: counters("operation reason", "errand_deferred_total",
+		deferred: m.counters("operation reason", "errand_deferred_total",
 			"Times that a request was deferred, by operation and reason: nothing happened upstream, and it is tried again later."),
-		dead: counters("operation reason", "errand_dead_letters_total",
+		dead: m.counters("operation reason", "errand_dead_letters_total",
 			"Dead letters stored, by operation and reason; a repeat of a request may store its dead letter again."),
-		panics: counters("operation", "errand_panics_total",
+		panics: m.counters("operation", "errand_panics_total",
 			"Panics that were caught while a request was handled, by operation; the request is dead-lettered at its third delivery."),
-		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "errand_request_duration_seconds",
-			Help: "Time from receiving a request to acknowledging it.", Buckets: durations}, []string{"operation"}),
-		age: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "errand_request_age_seconds",
-			Help: "Time from publishing a request to its outcome, waits and retries included.", Buckets: ages}, []string{"operation", "outcome"}),
+		took: m.histograms("operation", "errand_request_duration_seconds", "Time from receiving a request to acknowledging it.", durations),
+		age: m.histograms("operation outcome", "errand_request_age_seconds",
+			"Time from publishing a request to its outcome, waits and retries included.", ages),
 	}
 }
 
 // ages are the buckets of requests that may wait for a week.
 var ages = []float64{0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 60, 300, 900, 3600, 4 * 3600, 24 * 3600, 7 * 24 * 3600}
-
-func (m requestMetrics) all() []prometheus.Collector {
-	return []prometheus.Collector{m.ended, m.deferred, m.dead, m.panics, m.took, m.age}
-}
 
 // begin starts the counters of what goes wrong at zero, so that the first one is an increase.
 func (m requestMetrics) begin(operations []messages.Operation) {

@@ -78,11 +78,11 @@ func TestStreamsShowTheirSizeAndTheCopiesThatFollow(t *testing.T) {
 	m := newMetrics()
 	m.ofStreams([]string{"A", "B"}, func() map[string]string { return map[string]string{"B": "full"} })
 	peers := []*jetstream.PeerInfo{{Current: true}, {Current: true, Offline: true}, {}}
-	m.streams.set(map[string]*jetstream.StreamInfo{
+	m.set(bus.Found{Queues: map[string]jetstream.Consumer{}, Streams: map[string]*jetstream.StreamInfo{
 		"A": {Config: jetstream.StreamConfig{MaxBytes: -1, Replicas: 1, Discard: jetstream.DiscardNew}, State: jetstream.StreamState{Bytes: 10}},
 		"B": {Config: jetstream.StreamConfig{MaxBytes: 30, Replicas: 4, Discard: jetstream.DiscardNew}, State: jetstream.StreamState{Bytes: 20},
 			Cluster: &jetstream.ClusterInfo{Leader: "n0", Replicas: peers}},
-	})
+	}})
 	want := map[string]float64{
 		"errand_stream_bytes A": 10, "errand_stream_max_bytes A": 0, "errand_stream_replicas A": 1, "errand_stream_replicas_current A": 1,
 		"errand_stream_fault A": 0,
@@ -92,7 +92,7 @@ func TestStreamsShowTheirSizeAndTheCopiesThatFollow(t *testing.T) {
 	if diff := cmp.Diff(want, streamValues(t, m)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	m.streams.set(nil)
+	m.set(bus.Found{})
 	if diff := cmp.Diff(map[string]float64{"errand_stream_fault A": 0, "errand_stream_fault B": 1}, streamValues(t, m)); diff != "" {
 		t.Errorf("no answer (-want +got):\n%s", diff)
 	}

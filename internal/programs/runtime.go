@@ -13,6 +13,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
 	"errand/internal/bus"
@@ -106,7 +107,8 @@ func (b *Base) open(name, upstream string) (*runtime, error) {
 			Msg("no setting has the name of this variable; was another one meant?")
 	}
 	r.ready.starting = "starting: waiting for NATS"
-	r.metrics.ofReadiness(&r.ready)
+	r.metrics.gauge("errand_ready", "1 while the program can work; /readyz says why it cannot.", nil,
+		func() float64 { return oneIf(len(r.ready.faults()) == 0) })
 	stop, err := serveAdmin(b.AdminAddr, adminServer(&r.ready, r.metrics.registry), r.log)
 	if err != nil {
 		return nil, err
@@ -117,7 +119,8 @@ func (b *Base) open(name, upstream string) (*runtime, error) {
 		return nil, &Invalid{"NATS", err.Error()}
 	}
 	r.cleanups = append(r.cleanups, r.nc.Close)
-	r.metrics.ofNATS(r.nc)
+	r.metrics.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "errand_nats_reconnects_total",
+		Help: "Times that the connection to NATS was lost and came back."}, func() float64 { return float64(r.nc.Stats().Reconnects) }))
 	r.rights.watch(r.nc)
 	r.ready.add(func() string { return bus.Fault(r.nc) })
 	return r, nil

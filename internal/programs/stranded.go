@@ -45,7 +45,7 @@ func (r *runtime) heal(ctx context.Context, found bus.Found) {
 		}
 		s, now := r.strandings[q.Name], time.Now()
 		n = s.read(n, now)
-		r.metrics.queues.stranded.WithLabelValues(string(q.Operation()), q.LaneName()).Set(float64(n))
+		r.metrics.stranded.WithLabelValues(string(q.Operation()), q.LaneName()).Set(float64(n))
 		requests := found.Streams[q.Stream]
 		if n > 0 && requests != nil && !found.Queues[q.Name].CachedInfo().Paused && now.After(s.next) {
 			s.next = now.Add(retry.StartOver)

@@ -75,7 +75,6 @@ func TestAQueueThatForgotRequestsIsStartedOverAfterTwoMinutes(t *testing.T) {
 				check(t, err)
 				r.publisher, err = bus.NewPublisher(nc)
 				check(t, err)
-				r.metrics.registry.MustRegister(r.metrics.queues.stranded)
 				for range 5 {
 					_, err := r.js.Publish(t.Context(), q.Filter, []byte("{}"))
 					check(t, err)

@@ -3,7 +3,6 @@ package programs
 import (
 	"context"
 	"errors"
-	"net/http"
 	"sync/atomic"
 	"time"
 	_ "time/tzdata" // a minimal container has none
@@ -11,7 +10,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"errand/internal/bus"
-	"errand/internal/telemetry"
 	"errand/internal/throttle"
 	"errand/pkg/clients"
 	"errand/pkg/clients/mail"
@@ -176,18 +174,15 @@ type observer struct {
 
 func (o *observer) call(c clients.Call) {
 	o.reload.observe(c) // first: the next probe has the new secrets
-	o.metrics.call(c)
+	o.metrics.calls.WithLabelValues(c.Operation, string(c.Fate)).Observe(c.Duration.Seconds())
 }
 
 // options are common to all clients of a program.
 func (r *runtime) options(c *Common, conns int, o *observer, limit *throttle.Limit) []clients.Option {
 	opts := append(c.insecure(), clients.Timeout(c.UpstreamTimeout), clients.MaxConns(conns), clients.Observe(o.call),
-		clients.UnderWay(&o.underWay))
+		clients.UnderWay(&o.underWay), clients.Wrap(r.tracer.Transport))
 	if limit != nil {
 		opts = append(opts, clients.WaitToRead(limit.Wait))
-	}
-	if r.tracer != nil {
-		opts = append(opts, clients.Wrap(func(next http.RoundTripper) http.RoundTripper { return traced{next, r.tracer} }))
 	}
 	if c.Transport != nil {
 		opts = append(opts, clients.Transport(c.Transport))
@@ -201,16 +196,6 @@ func (c *Common) insecure() []clients.Option {
 		return []clients.Option{clients.AllowPlainHTTP()}
 	}
 	return nil
-}
-
-// traced makes the calls of a client in spans.
-type traced struct {
-	http.RoundTripper
-	tracer *telemetry.Tracer
-}
-
-func (t traced) RoundTrip(r *http.Request) (*http.Response, error) {
-	return t.tracer.RoundTrip(t.RoundTripper, r)
 }
 
 const rateProblem = "must be 0.001 to 100000 calls per second (for example 20 or 0.5), or 0 for no limit"

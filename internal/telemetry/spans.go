@@ -144,20 +144,29 @@ func (l tracedLog) Append(ctx context.Context, r history.Record) (sequence uint6
 	return sequence, err
 }
 
-// RoundTrip makes a call by next, in a span that ends when its answer is read. The upstream is a stranger and gets no trace
-// context. The span has no query, which may name a payer.
-func (t *Tracer) RoundTrip(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+// Transport wraps a client's: each call is made in a span that ends when its answer is read. The upstream is a stranger and gets no
+// trace context. The span has no query, which may name a payer.
+func (t *Tracer) Transport(next http.RoundTripper) http.RoundTripper {
 	if t == nil {
-		return next.RoundTrip(r)
+		return next
 	}
+	return tracedTransport{next, t}
+}
+
+type tracedTransport struct {
+	http.RoundTripper
+	tracer *Tracer
+}
+
+func (t tracedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	port, err := strconv.Atoi(r.URL.Port())
 	if err != nil {
 		port = map[string]int{"http": 80, "https": 443}[r.URL.Scheme]
 	}
-	_, span := t.tracer.Start(r.Context(), r.Method+" "+r.URL.Path, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(
+	_, span := t.tracer.tracer.Start(r.Context(), r.Method+" "+r.URL.Path, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(
 		semconv.HTTPRequestMethodKey.String(r.Method), semconv.ServerAddress(r.URL.Hostname()), semconv.ServerPort(port),
 		semconv.URLFull(r.URL.Scheme+"://"+r.URL.Host+r.URL.Path), semconv.URLTemplate(r.URL.Path)))
-	response, err := next.RoundTrip(r)
+	response, err := t.RoundTripper.RoundTrip(r)
 	if err != nil {
 		fail(span, kindOf(err))
 		span.End()

@@ -61,7 +61,7 @@ func TestWithoutACollectorNothingIsAllocated(t *testing.T) {
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	if n := testing.AllocsPerRun(100, func() {
 		deliver(t.Context(), tracer)
-		if response, err := tracer.RoundTrip(none{}, r); err == nil {
+		if response, err := tracer.Transport(none{}).RoundTrip(r); err == nil {
 			_ = response.Body.Close()
 		}
 	}); n != 0 {

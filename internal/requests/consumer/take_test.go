@@ -149,7 +149,8 @@ func TestAnIdleQueueKeepsOneWorkerFromTheOthers(t *testing.T) {
 	settings := h.Settings
 	settings.InFlight = admission.NewSlots(4)
 	source := found.Queues[bus.TransactionsQueue.Name]
-	idle := New(settings, bus.NewPull(h.nc, source), &hold.Hold{Interval: time.Minute}, Reads[messages.TransactionsRequest](messages.Transactions, nil))
+	idle := New(settings, bus.NewPull(h.nc, source), &hold.Hold{Interval: time.Minute},
+		Reads[messages.TransactionsRequest](messages.Transactions, nil))
 	ctx, end := context.WithCancel(t.Context())
 	ran := make(chan error, 1)
 	go func() { ran <- idle.Run(ctx, t.Context()) }()
