@@ -97,6 +97,9 @@ func (c scenario) contestants(before bool) []contestant {
 	peer("loop", 1)
 	if c.program == "mandate-consumer" {
 		peer("fenced", 2)
+		if !c.tls {
+			peer("limit", 1)
+		}
 	}
 	return all
 }
