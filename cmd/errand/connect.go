@@ -19,6 +19,7 @@ import (
 	"errand/internal/oncall/act"
 	"errand/internal/oncall/inspect"
 	"errand/internal/programs"
+	"errand/internal/retry"
 )
 
 type access struct{ natscontext.Options }
@@ -29,6 +30,16 @@ func (a access) open(ctx context.Context, name string, c console) (broker, error
 		return broker{}, invalid("NATS_CONTEXT", "%v", err)
 	}
 	return connect(ctx, to, name, c.warnings())
+}
+
+// with opens a connection for work, and says what an error of the server means.
+func (a access) with(ctx context.Context, name string, c console, work func(b broker) error) error {
+	b, err := a.open(ctx, name, c)
+	if err != nil {
+		return err
+	}
+	defer b.nc.Close()
+	return b.unanswered(work(b))
 }
 
 // connectWait is how long a command waits for a server.
@@ -83,20 +94,27 @@ func unreadable(err error) error {
 
 // read connects a command that only reads, and shows what it finds once, or again and again with --watch.
 func (o output) read(ctx context.Context, command string, c console, find func(b broker, now time.Time) (listing, error)) error {
-	b, err := o.NATS.open(ctx, command, c)
-	if err != nil {
-		return err
-	}
-	defer b.nc.Close()
-	return o.repeat(ctx, c, func(c console) error {
-		l, err := find(b, time.Now())
-		if err == nil {
+	return o.NATS.with(ctx, command, c, func(b broker) error {
+		for {
+			l, err := find(b, time.Now())
+			if err != nil {
+				return ended(ctx, err)
+			}
+			if o.Watch && c.redraws {
+				fmt.Fprint(c.out, "\x1b[H\x1b[2J")
+			}
 			o.show(c, l)
-			err = l.failed
+			if !o.Watch {
+				return l.failed
+			}
+			if !retry.Pause(ctx, watchEvery) {
+				return nil
+			}
 		}
-		return b.unanswered(err)
 	})
 }
+
+const watchEvery = 2 * time.Second
 
 // unanswered adds to an error of the server what it means for a user.
 func (b broker) unanswered(err error) error {
@@ -144,24 +162,14 @@ func (a acting) do(ctx context.Context, name string, c console, work func(act.Pe
 
 // connected is do for what may change nothing, and then needs no reason.
 func (a acting) connected(ctx context.Context, name string, c console, work func(act.Person) error) error {
-	b, err := a.NATS.open(ctx, name, c)
-	if err != nil {
-		return err
-	}
-	defer b.nc.Close()
-	person, err := a.named(b, cmp.Or(a.As, b.nc.Opts.User, loggedIn()))
-	if err != nil {
-		return err
-	}
-	return b.unanswered(work(person))
-}
-
-func (a acting) named(b broker, name string) (act.Person, error) {
-	person, err := act.As(name, "errand "+programs.Version(), b.nc, b.js)
-	if err != nil {
-		return person, invalid("--as (ERRAND_AS)", "must be a name, got %q", name)
-	}
-	return person, nil
+	return a.NATS.with(ctx, name, c, func(b broker) error {
+		as := cmp.Or(a.As, b.nc.Opts.User, loggedIn())
+		person, err := act.As(as, "errand "+programs.Version(), b.nc, b.js)
+		if err != nil {
+			return invalid("--as (ERRAND_AS)", "must be a name, got %q", as)
+		}
+		return work(person)
+	})
 }
 
 // loggedIn returns the user of this machine, "" if it has none.

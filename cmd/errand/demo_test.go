@@ -143,7 +143,7 @@ func TestSandboxPrintsHowToUseItAndStops(t *testing.T) {
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
-	base := regexp.MustCompile(`export MAIL_API_URL=(\S+)`).FindStringSubmatch(term.out.String())
+	base := regexp.MustCompile(`export MAIL_API_URL='([^']+)'`).FindStringSubmatch(term.out.String())
 	if base == nil || !strings.Contains(term.out.String(), `export MAIL_API_KEY='it'\''s'`) ||
 		!strings.Contains(term.out.String(), "export MANDATE_PORTAL_KEY=") {
 		t.Fatalf("got %s", term.out.String())

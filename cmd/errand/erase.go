@@ -72,41 +72,33 @@ func (e *erase) Run(ctx context.Context, c console) error {
 	if err != nil {
 		return err
 	}
-	b, err := e.NATS.open(ctx, "erase", c)
-	if err != nil {
-		return err
-	}
-	defer b.nc.Close()
-	found, err := e.traces(ctx, c, b, &bus.Secrets{Conn: b.nc, Given: secrets})
-	if err != nil {
-		return b.unanswered(err)
-	}
-	e.write(c, found)
-	if len(found.Requests)+len(found.Rows)+len(found.Suppressed) == 0 {
-		return errors.New("nothing is stored")
-	}
-	if !e.Yes {
-		fmt.Fprintln(c.errs, "nothing was removed: this needs --yes and --why")
-		return nil
-	}
-	person, err := e.named(b, cmp.Or(e.As, loggedIn(), b.nc.Opts.User)) // several people share the NATS user
-	if err != nil {
-		return err
-	}
-	return e.remove(ctx, c, b, person, found)
+	e.As = cmp.Or(e.As, loggedIn()) // several people share the NATS user
+	return e.connected(ctx, "erase", c, func(person act.Person) error {
+		found, err := e.traces(ctx, c, person, &bus.Secrets{Conn: person.Conn, Given: secrets})
+		if err != nil {
+			return err
+		}
+		e.write(c, found)
+		if len(found.Requests)+len(found.Rows)+len(found.Suppressed) == 0 {
+			return errors.New("nothing is stored")
+		}
+		if !e.Yes {
+			fmt.Fprintln(c.errs, "nothing was removed: this needs --yes and --why")
+			return nil
+		}
+		return e.remove(ctx, c, person, found)
+	})
 }
 
-func (e *erase) traces(ctx context.Context, c console, b broker, secrets *bus.Secrets) (t act.Traces, err error) {
-	now := time.Now()
+func (e *erase) traces(ctx context.Context, c console, person act.Person, secrets *bus.Secrets) (t act.Traces, err error) {
+	now, reader := time.Now(), inspect.Reader{Conn: person.Conn, JS: person.JS, Progress: progress(c, "")}
 	if e.Of != "" {
-		reader := b.reader()
-		reader.Progress = progress(c, "")
 		t, err = act.TracesOf(ctx, reader, e.Of, secrets, now)
 	}
 	for _, id := range e.IDs {
 		n := len(t.Requests)
 		for _, op := range inspect.Operations {
-			one, err := act.ErasureOf(ctx, b.reader(), op, id, now)
+			one, err := act.ErasureOf(ctx, reader, op, id, now)
 			if err == nil {
 				t.Requests = append(t.Requests, one)
 			} else if !errors.Is(err, act.ErrNothingDone) {
@@ -147,11 +139,11 @@ func (e *erase) write(c console, t act.Traces) {
 	writeUnread(c, t.Unread)
 }
 
-func (e *erase) remove(ctx context.Context, c console, b broker, person act.Person, t act.Traces) error {
+func (e *erase) remove(ctx context.Context, c console, person act.Person, t act.Traces) error {
 	var failed []error
 	report := func(what string, err error) {
 		if err != nil {
-			failed = append(failed, fmt.Errorf("%s: %w", what, b.unanswered(err)))
+			failed = append(failed, fmt.Errorf("%s: %w", what, err))
 			return
 		}
 		fmt.Fprintf(c.errs, "%s: erased\n", what)

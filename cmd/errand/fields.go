@@ -81,7 +81,7 @@ func readAll(r io.Reader, name string) ([]byte, error) {
 // object makes a request from name=value texts, in their order.
 func object(op messages.Operation, fields []string) ([]byte, error) {
 	var names []string
-	texts := textsOf(op)
+	texts := jsonNames(requests[op], reflect.TypeFor[string]())
 	b := []byte{'{'}
 	for _, field := range fields {
 		name, text, found := strings.Cut(field, "=")
@@ -124,7 +124,7 @@ const notKnown = "is not a known field"
 // faults returns the rules that a request breaks, one per line, with suggestions for mistyped fields.
 func faults(op messages.Operation, e *messages.Invalid) string {
 	var b strings.Builder
-	known := fieldsOf(op)
+	known := jsonNames(requests[op], nil)
 	for _, field := range slices.Sorted(maps.Keys(e.Fields)) {
 		for _, rule := range e.Fields[field] {
 			b.WriteString("\n  " + printable(field+" "+rule))
@@ -142,12 +142,6 @@ func faults(op messages.Operation, e *messages.Invalid) string {
 		}
 	}
 	return b.String()
-}
-
-func fieldsOf(op messages.Operation) []string { return jsonNames(requests[op], nil) }
-
-func textsOf(op messages.Operation) []string {
-	return jsonNames(requests[op], reflect.TypeFor[string]())
 }
 
 var requests = map[messages.Operation]reflect.Type{

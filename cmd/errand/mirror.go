@@ -58,14 +58,11 @@ func (m *mirror) Run(ctx context.Context, c console) error {
 	if m.MaxBytes != nil {
 		limits.MaxBytes = int64(*m.MaxBytes)
 	}
-	b, err := m.NATS.open(ctx, "mirror", c)
-	if err != nil {
-		return err
-	}
-	defer b.nc.Close()
-	plan, err := bus.PlanCopies(ctx, b.nc, b.js, m.Reader, streams, limits)
-	if err != nil {
-		return b.unanswered(err)
-	}
-	return m.carryOut(ctx, c, plan)
+	return m.NATS.with(ctx, "mirror", c, func(b broker) error {
+		plan, err := bus.PlanCopies(ctx, b.nc, b.js, m.Reader, streams, limits)
+		if err != nil {
+			return err
+		}
+		return m.carryOut(ctx, c, plan)
+	})
 }

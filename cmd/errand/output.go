@@ -1,14 +1,10 @@
 package main
 
 import (
-	"bytes"
-	"context"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
-	"errand/internal/retry"
 	"errand/internal/style"
 	"errand/pkg/messages"
 )
@@ -23,28 +19,6 @@ type output struct {
 	format
 	Watch bool `help:"Show it again every two seconds, until Ctrl-C."`
 }
-
-// repeat runs show once or, with --watch, until ctx ends.
-func (o output) repeat(ctx context.Context, c console, show func(c console) error) error {
-	if !o.Watch {
-		return show(c)
-	}
-	for again := true; again; again = retry.Pause(ctx, watchEvery) {
-		var b bytes.Buffer
-		screen := c
-		screen.out = &b
-		if err := show(screen); err != nil && b.Len() == 0 { // status shows what is wrong and returns an error
-			return ended(ctx, err)
-		}
-		if c.redraws {
-			fmt.Fprint(c.out, "\x1b[H\x1b[2J")
-		}
-		_, _ = io.Copy(c.out, &b) // writing to a closed terminal ends the process
-	}
-	return nil
-}
-
-const watchEvery = 2 * time.Second
 
 // cell is a field of a table.
 type cell struct {

@@ -36,31 +36,22 @@ Examples:
 }
 
 func (p *pause) Run(ctx context.Context, c console) error {
-	names, err := lanesOf(p.Operations)
-	if err != nil {
-		return err
-	}
 	if p.For.Duration <= 0 || p.For.Duration > act.MaxPause {
 		return invalid("--for", "must be at most 7d, and more than 0: requests that wait longer are given up")
 	}
-	return p.do(ctx, "pause", c, func(person act.Person) error {
-		return eachQueue(ctx, person, c, names, func(r inspect.Reader, q bus.Queue) error {
-			until, err := person.Pause(ctx, q, p.For.Duration, p.Why)
-			if err != nil {
-				return err
-			}
-			fmt.Fprintf(c.out, "%s is paused until %s\n", q, until.Local().Format(time.DateTime))
-			now := time.Now()
-			queue, err := r.Queue(ctx, q, now)
-			if err != nil {
-				return err
-			}
-			if outlasts := queue.Outlasts(now); outlasts != "" {
-				fmt.Fprintf(c.errs, "errand: %s: %s; errand resume %s/%s --why REASON ends the pause\n", q, outlasts, inspect.Short(q.Operation()),
-					q.LaneName())
-			}
-			return nil
-		})
+	return p.eachQueue(ctx, "pause", c, p.Operations, func(person act.Person, r inspect.Reader, q bus.Queue) error {
+		until, err := person.Pause(ctx, q, p.For.Duration, p.Why)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(c.out, "%s is paused until %s\n", q, until.Local().Format(time.DateTime))
+		now := time.Now()
+		queue, err := r.Queue(ctx, q, now)
+		if outlasts := queue.Outlasts(now); outlasts != "" {
+			fmt.Fprintf(c.errs, "errand: %s: %s; errand resume %s/%s --why REASON ends the pause\n", q, outlasts, inspect.Short(q.Operation()),
+				q.LaneName())
+		}
+		return err
 	})
 }
 
@@ -78,66 +69,52 @@ Examples:
 }
 
 func (r *resume) Run(ctx context.Context, c console) error {
-	names, err := lanesOf(r.Operations)
-	if err != nil {
+	return r.eachQueue(ctx, "resume", c, r.Operations, func(person act.Person, _ inspect.Reader, q bus.Queue) error {
+		err := person.Resume(ctx, q, r.Why)
+		if err == nil {
+			fmt.Fprintf(c.out, "%s is resumed\n", q)
+		}
 		return err
-	}
-	return r.do(ctx, "resume", c, func(person act.Person) error {
-		return eachQueue(ctx, person, c, names, func(_ inspect.Reader, q bus.Queue) error {
-			err := person.Resume(ctx, q, r.Why)
-			if err == nil {
-				fmt.Fprintf(c.out, "%s is resumed\n", q)
-			}
-			return err
-		})
 	})
 }
 
-// laneOf is an operation, and one of its lanes or "" for all.
-type laneOf struct {
-	operation messages.Operation
-	lane      string
-}
-
-// lanesOf returns operations by name, each with /LANE or all of its lanes. The error is an *programs.Invalid.
-func lanesOf(names []string) (all []laneOf, err error) {
-	for _, name := range names {
-		short, lane, _ := strings.Cut(name, "/")
-		ops, err := operationsOf("OPERATION", []string{short})
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, laneOf{ops[0], lane})
+// eachQueue calls f with the queues of operations, each named with /LANE or all of its lanes. One that is not paused does not keep the
+// others from being resumed.
+func (a acting) eachQueue(ctx context.Context, command string, c console, names []string,
+	f func(act.Person, inspect.Reader, bus.Queue) error,
+) error {
+	shorts, lanes := make([]string, len(names)), make([]string, len(names))
+	for i, name := range names {
+		shorts[i], lanes[i], _ = strings.Cut(name, "/")
 	}
-	return all, nil
-}
-
-// eachQueue calls f with the queues of lanes. One that is not paused does not keep the others from being resumed.
-func eachQueue(ctx context.Context, person act.Person, c console, names []laneOf, f func(inspect.Reader, bus.Queue) error) error {
-	r := inspect.Reader{Conn: person.Conn, JS: person.JS}
-	for _, name := range names {
-		queues, err := r.Lanes(ctx, name.operation)
-		if err != nil {
-			return err
-		}
-		if name.lane != "" {
-			queues = slices.DeleteFunc(queues, func(q bus.Queue) bool { return q.LaneName() != name.lane })
-		}
-		if len(queues) == 0 {
-			return invalid("OPERATION", "%s has no lane %q; errand status shows its lanes", inspect.Short(name.operation), name.lane)
-		}
-		nothing := 0
-		for _, q := range queues {
-			switch err := f(r, q); {
-			case errors.Is(err, act.ErrNothingDone) && nothing < len(queues)-1:
-				nothing++
-				fmt.Fprintln(c.errs, "errand:", err)
-			case err != nil:
+	ops, err := operationsOf("OPERATION", shorts)
+	if err != nil {
+		return err
+	}
+	return a.do(ctx, command, c, func(person act.Person) error {
+		r := inspect.Reader{Conn: person.Conn, JS: person.JS}
+		for i, op := range ops {
+			queues, err := r.Lanes(ctx, op)
+			if err != nil {
 				return err
 			}
+			queues = slices.DeleteFunc(queues, func(q bus.Queue) bool { return lanes[i] != "" && q.LaneName() != lanes[i] })
+			if len(queues) == 0 {
+				return invalid("OPERATION", "%s has no lane %q; errand status shows its lanes", inspect.Short(op), lanes[i])
+			}
+			nothing := 0
+			for _, q := range queues {
+				switch err := f(person, r, q); {
+				case errors.Is(err, act.ErrNothingDone) && nothing < len(queues)-1:
+					nothing++
+					fmt.Fprintln(c.errs, "errand:", err)
+				case err != nil:
+					return err
+				}
+			}
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // operationsOf returns operations by name. The error is an *programs.Invalid.

@@ -63,22 +63,21 @@ func (p *provision) Run(ctx context.Context, c console) error {
 	if err != nil {
 		return err
 	}
-	b, err := p.NATS.open(ctx, "provision", c)
-	if err != nil {
-		return err
-	}
-	defer b.nc.Close()
+	return p.NATS.with(ctx, "provision", c, func(b broker) error { return p.provision(ctx, c, b, limits) })
+}
+
+func (p *provision) provision(ctx context.Context, c console, b broker, limits bus.Limits) error {
 	if err := p.tryPasswords(c); err != nil {
 		return err
 	}
 	limits.MaxPayload = b.nc.MaxPayload()
 	plan, err := bus.Plan(ctx, b.js, limits)
 	if err != nil {
-		return b.unanswered(err)
+		return err
 	}
 	feeds, err := bus.PlanReaders(ctx, b.js, p.Reader)
 	if err != nil {
-		return b.unanswered(err)
+		return err
 	}
 	plan = append(plan, feeds...)
 	if p.Missing {
@@ -87,7 +86,7 @@ func (p *provision) Run(ctx context.Context, c console) error {
 	if p.Repair {
 		repairs, err := bus.PlanRepairs(ctx, b.js)
 		if err != nil {
-			return b.unanswered(err)
+			return err
 		}
 		plan = append(plan, repairs...)
 	}

@@ -49,7 +49,7 @@ func TestFieldsBecomeJSON(t *testing.T) {
 		{`content={not json`, `{"content":"{not json"}`},
 	} {
 		op := messages.Send
-		if name, _, _ := strings.Cut(c.field, "="); slices.Contains(fieldsOf(messages.Enroll), name) {
+		if name, _, _ := strings.Cut(c.field, "="); slices.Contains(jsonNames(requests[messages.Enroll], nil), name) {
 			op = messages.Enroll
 		}
 		got, err := object(op, []string{c.field})
@@ -178,7 +178,7 @@ func sorted(text string) string {
 
 func TestMistypedNamesAreRecognized(t *testing.T) {
 	t.Parallel()
-	fields := fieldsOf(messages.Enroll)
+	fields := jsonNames(requests[messages.Enroll], nil)
 	for name, want := range map[string][]string{
 		"order_no": nil, "ordernumber": {"order_number"}, "order_numebr": {"order_number"}, "Amount": {"amount"}, "amuont": {"amount"},
 		"payer_mail": {"payer_email"}, "succes_url": {"success_url"}, "nothing_like_it": nil, "x": nil, "": nil,

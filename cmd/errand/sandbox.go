@@ -75,7 +75,7 @@ func (s *standIn) greet(c console, base string) {
 		{"MAIL_API_KEY", cmp.Or(s.MailKey, "sandbox-key")},
 	} {
 		if v.value != "" {
-			fmt.Fprintf(c.out, "    export %s=%s\n", v.variable, quoted(v.value))
+			fmt.Fprintf(c.out, "    export %s='%s'\n", v.variable, strings.ReplaceAll(v.value, "'", `'\''`)) // one word for a shell
 		}
 	}
 	fmt.Fprintln(c.out, "\nCtrl-C stops it.")
@@ -91,13 +91,4 @@ func reachable(base string) string {
 		u.Host = net.JoinHostPort("127.0.0.1", u.Port())
 	}
 	return u.String()
-}
-
-// quoted quotes text as one word for a shell.
-func quoted(text string) string {
-	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:@"
-	if text != "" && strings.Trim(text, plain) == "" {
-		return text
-	}
-	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }
