@@ -61,7 +61,7 @@ func (f *find) Run(ctx context.Context, c console) error {
 		}
 		reader := b.reader()
 		reader.Progress = progress(c, hint)
-		found, err := reader.FindRest(ctx, word, all, since, known)
+		found, err := reader.Find(ctx, word, all, since, known)
 		writeUnread(c, found.Unread)
 		return listFound(found, now), err
 	})

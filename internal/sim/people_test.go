@@ -142,11 +142,12 @@ func (d desk) Waiting(ctx context.Context, op messages.Operation, id string) (li
 	return list, nil
 }
 
-func (d desk) Queued(ctx context.Context, op messages.Operation, _ time.Time, ids map[string]bool) error {
+func (d desk) Queued(ctx context.Context, op messages.Operation, _ map[string]time.Time) (map[string]bool, error) {
+	ids := map[string]bool{}
 	for _, m := range d.w.queues[op].waiting() {
 		ids[idOf(op, m)] = true
 	}
-	return d.pass(ctx, "read the queue", overNATS, time.Millisecond)
+	return ids, d.pass(ctx, "read the queue", overNATS, time.Millisecond)
 }
 
 // idOf is the id under which a message runs.
@@ -172,8 +173,6 @@ func (d desk) Release(ctx context.Context, op messages.Operation, id string) err
 	}
 	return d.after(ctx, "release", overNATS)
 }
-
-func (d desk) Discards(context.Context) ([]act.Entry, error) { return nil, nil } // nobody discards
 
 func (d desk) Stream(_ context.Context, op messages.Operation) (jetstream.StreamConfig, error) {
 	return jetstream.StreamConfig{Subjects: []string{op.Requested(), op.RequestedIn("bulk")}}, nil

@@ -156,12 +156,12 @@ func followed(t *testing.T, p act.Person) (x *index.Index, current, stop func())
 func found(t *testing.T, p act.Person, word string, secrets *bus.Secrets) (byFind, byIndex []string) {
 	t.Helper()
 	r := inspect.Reader{Conn: p.Conn, JS: p.JS}
-	without, err := r.Find(t.Context(), word, secrets, time.Time{})
+	without, err := r.Find(t.Context(), word, secrets, time.Time{}, bus.Known{})
 	if err != nil || without.Hidden != nil {
 		t.Fatal(word, err, without.Hidden)
 	}
 	indexed, all := bus.AskFind(t.Context(), p.Conn, secrets.Sought(t.Context(), word))
-	with, err := r.FindRest(t.Context(), word, secrets, time.Time{}, indexed)
+	with, err := r.Find(t.Context(), word, secrets, time.Time{}, indexed)
 	if diff := cmp.Diff(without, with, cmpopts.IgnoreUnexported(inspect.Found{}), cmpopts.IgnoreFields(inspect.Found{}, "Rows"),
 		cmpopts.EquateEmpty()); err != nil || !all || diff != "" {
 		t.Errorf("%s: a console answers: %v, %v; -without +with it:\n%s", word, all, err, diff)

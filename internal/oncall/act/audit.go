@@ -135,17 +135,24 @@ func (p Person) Do(ctx context.Context, a Act, do func(context.Context) (said st
 		return "", fmt.Errorf("%w: %w", ErrNotRecorded, err)
 	}
 	said, err := do(ctx)
-	switch r.Result = Done; {
-	case errors.Is(err, ErrNothingDone):
-		r.Result, said = NotDone, err.Error()
-	case err != nil:
-		r.Result, said = Unknown, err.Error()
+	if r.Result = resultOf(err); err != nil {
+		said = err.Error()
 	}
 	r.Message = wire.Cut(said)
 	if unrecorded := p.record(context.WithoutCancel(ctx), r, "after"); unrecorded != nil {
 		err = errors.Join(err, fmt.Errorf("how it went (%s) could not be recorded in %s: %w", r.Result, bus.Audit, unrecorded))
 	}
 	return said, err
+}
+
+func resultOf(err error) Result {
+	switch {
+	case err == nil:
+		return Done
+	case errors.Is(err, ErrNothingDone), errors.Is(err, ErrNotRecorded):
+		return NotDone
+	}
+	return Unknown
 }
 
 func (p Person) record(ctx context.Context, r Record, when string) error {

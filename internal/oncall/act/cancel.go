@@ -53,7 +53,10 @@ func (q queues) Release(ctx context.Context, op messages.Operation, id string) e
 // op may be left out where one operation alone has the id. Errors: ErrNothingDone with what is
 // in the way, ErrNoReason, ErrNotRecorded, or the connection's.
 func (r Requests) Cancel(ctx context.Context, op messages.Operation, id, why string) (messages.Operation, error) {
-	c, err := r.cancellable(ctx, op, id)
+	c, err := onlyOne(ctx, op, id, r.cancellable)
+	if errors.Is(err, errUnseen) {
+		err = refuse("%s was never seen: no queue has it, and no event of it is kept. To cancel it now would block the id", id)
+	}
 	if err != nil {
 		return op, err
 	}
@@ -66,48 +69,31 @@ func (r Requests) Cancel(ctx context.Context, op messages.Operation, id, why str
 	return c.op, err
 }
 
-func (r Requests) cancellable(ctx context.Context, op messages.Operation, id string) (found cancelling, err error) {
-	err = onlyOne(op, id, func(op messages.Operation) error {
-		c, err := r.cancellableOf(ctx, op, id)
-		if err == nil {
-			found = c
-		}
-		return err
-	})
-	if errors.Is(err, errUnseen) {
-		err = refuse("%s was never seen: no queue has it, and no event of it is kept. To cancel it now would block the id", id)
-	}
-	return found, err
-}
-
 // onlyOne looks for the one operation whose request of an id can be acted on: the one named, or any. Errors: errUnseen, ErrNothingDone
 // with what is in the way, or look's.
-func onlyOne(op messages.Operation, id string, look func(messages.Operation) error) error {
+func onlyOne[T any](ctx context.Context, op messages.Operation, id string,
+	look func(ctx context.Context, op messages.Operation, id string) (T, error),
+) (found T, err error) {
 	if !inspect.IsID(id) {
-		return refuse("%q is not a valid request id", id)
+		return found, refuse("%q is not a valid request id", id)
 	}
-	why, n := errUnseen, 0
+	err = errUnseen
 	for _, of := range inspect.Operations {
 		if op != "" && op != of {
 			continue
 		}
-		switch err := look(of); {
-		case err == nil:
-			n++
-		case errors.Is(err, errUnseen):
-		case errors.Is(err, ErrNothingDone):
-			why = err
-		default:
-			return err
+		switch one, why := look(ctx, of, id); {
+		case why == nil && err == nil:
+			return found, refuse("requests of several operations have the id %s: say which (--op)", id)
+		case why == nil:
+			found, err = one, nil
+		case !errors.Is(why, ErrNothingDone):
+			return found, why
+		case err != nil && !errors.Is(why, errUnseen):
+			err = why
 		}
 	}
-	switch n {
-	case 0:
-		return why
-	case 1:
-		return nil
-	}
-	return refuse("requests of several operations have the id %s: say which (--op)", id)
+	return found, err
 }
 
 var errUnseen = fmt.Errorf("%w: never seen", ErrNothingDone)
@@ -116,7 +102,7 @@ func refuse(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", ErrNothingDone, fmt.Errorf(format, args...))
 }
 
-func (r Requests) cancellableOf(ctx context.Context, op messages.Operation, id string) (cancelling, error) {
+func (r Requests) cancellable(ctx context.Context, op messages.Operation, id string) (cancelling, error) {
 	c := cancelling{op: op, id: id}
 	last, err := r.Log.Leader(ctx, op, op.Filter(id))
 	if err != nil {

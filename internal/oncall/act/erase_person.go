@@ -30,7 +30,7 @@ type Traces struct {
 func TracesOf(ctx context.Context, r inspect.Reader, word string, secrets *bus.Secrets, now time.Time) (
 	t Traces, err error,
 ) {
-	known, err := r.Find(ctx, word, secrets, time.Time{})
+	known, err := r.Find(ctx, word, secrets, time.Time{}, bus.Known{})
 	if err = cmp.Or(err, known.Hidden); err != nil {
 		return t, err
 	}

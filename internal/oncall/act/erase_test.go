@@ -479,7 +479,7 @@ func TestWhatMatchesNoRequestIsNotErasedAsOne(t *testing.T) {
 		}
 	}
 	r := inspect.Reader{Conn: p.Conn, JS: p.JS}
-	if found, err := r.Find(t.Context(), messages.Unmatched, nil, time.Time{}); err != nil || len(found.Found) > 0 {
+	if found, err := r.Find(t.Context(), messages.Unmatched, nil, time.Time{}, bus.Known{}); err != nil || len(found.Found) > 0 {
 		t.Errorf("found as a request: %+v, %v", found.Found, err)
 	}
 }

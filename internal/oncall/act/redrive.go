@@ -41,12 +41,10 @@ type Requests struct {
 
 // Queues are where requests wait.
 type Queues interface {
-	// Waiting returns the messages of a request that are in its queue; Queued marks which of some reopened
-	// requests are in theirs, the first of which was reopened at since.
+	// Waiting returns the messages of a request that are in its queue; Queued returns which of some requests are in theirs, by when they
+	// were reopened.
 	Waiting(ctx context.Context, op messages.Operation, id string) ([]bus.Message, error)
-	Queued(ctx context.Context, op messages.Operation, since time.Time, ids map[string]bool) error
-	// Discards are the newest acts by which people left dead letters as they are, since a time.
-	Discards(ctx context.Context) ([]Entry, error)
+	Queued(ctx context.Context, op messages.Operation, reopened map[string]time.Time) (map[string]bool, error)
 	// Stream is the configuration of the queue's.
 	Stream(ctx context.Context, op messages.Operation) (jetstream.StreamConfig, error)
 	// Release puts what is scheduled of a request into its queue, before its time.
@@ -58,17 +56,6 @@ type Queues interface {
 type queues struct {
 	inspect.Reader
 	remove func(ctx context.Context, stream string, sequence uint64) error
-}
-
-// maxDiscards is how many a plan looks at.
-const maxDiscards = 1000
-
-func (q queues) Discards(ctx context.Context) ([]Entry, error) {
-	acts, err := Acts(ctx, q.Conn, Query{Verb: Discard, Limit: maxDiscards})
-	if errors.Is(err, bus.ErrNoStream) { // or this person may not read it
-		return nil, nil
-	}
-	return acts, err
 }
 
 func (q queues) Stream(ctx context.Context, op messages.Operation) (c jetstream.StreamConfig, err error) {
@@ -208,14 +195,11 @@ func (r Requests) redrive(ctx context.Context, item Item, c Consent) Redriven {
 	}
 	done.Message, err = r.Do(ctx, Act{Verb: Redrive, Operation: item.Operation, Target: item.RequestID, Why: c.Why,
 		Plan: string(item.Class) + ": " + item.Says}, did)
-	switch done.Result = Done; {
-	case errors.Is(err, ErrNothingDone), errors.Is(err, ErrNotRecorded):
-		done.Result, done.Message = NotDone, err.Error()
-		if errors.Is(err, ErrNotRecorded) {
-			done.fault = err
-		}
-	case err != nil:
-		done.Result, done.Message = Unknown, err.Error()
+	if done.Result = resultOf(err); err != nil {
+		done.Message = err.Error()
+	}
+	if errors.Is(err, ErrNotRecorded) {
+		done.fault = err
 	}
 	return done
 }

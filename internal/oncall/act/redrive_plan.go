@@ -2,6 +2,7 @@ package act
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"slices"
@@ -80,29 +81,27 @@ const maxLooked = 20
 
 // Plan classifies dead letters, newest first per request, and says which of them somebody has discarded. It changes nothing.
 func (r Requests) Plan(ctx context.Context, letters []inspect.DeadLetter) ([]Item, error) {
-	if err := sayDiscarded(ctx, r.Queues.Discards, letters); err != nil {
+	if err := SayDiscarded(ctx, r.Reader, letters); err != nil {
 		return nil, err
 	}
 	items := make([]Item, 0, len(letters))
-	waiting, since := map[messages.Operation]map[string]bool{}, map[messages.Operation]time.Time{}
+	reopened, waiting := map[messages.Operation]map[string]time.Time{}, map[messages.Operation]map[string]bool{}
 	for _, letter := range letters {
 		item, err := classify(ctx, r.Log, letter)
 		if err != nil {
 			return nil, err
 		}
 		if item.Class == inspect.Reopened {
-			if waiting[item.Operation] == nil {
-				waiting[item.Operation], since[item.Operation] = map[string]bool{}, item.lastAt
+			if reopened[item.Operation] == nil {
+				reopened[item.Operation] = map[string]time.Time{}
 			}
-			waiting[item.Operation][item.RequestID] = false
-			if item.lastAt.Before(since[item.Operation]) {
-				since[item.Operation] = item.lastAt
-			}
+			reopened[item.Operation][item.RequestID] = item.lastAt
 		}
 		items = append(items, item)
 	}
-	for op, in := range waiting {
-		if err := r.Queues.Queued(ctx, op, since[op], in); err != nil {
+	for op, at := range reopened {
+		var err error
+		if waiting[op], err = r.Queues.Queued(ctx, op, at); err != nil {
 			return nil, err
 		}
 	}
@@ -135,17 +134,19 @@ func (r Requests) Plan(ctx context.Context, letters []inspect.DeadLetter) ([]Ite
 	return items, nil
 }
 
+// maxDiscards is how many of the newest SayDiscarded looks at.
+const maxDiscards = 1000
+
 // SayDiscarded says of dead letters who discarded them, and why, as far as this person may read it. They may still
 // be run, but a person is asked first.
 func SayDiscarded(ctx context.Context, r inspect.Reader, letters []inspect.DeadLetter) error {
-	return sayDiscarded(ctx, queues{Reader: r}.Discards, letters)
-}
-
-func sayDiscarded(ctx context.Context, acts func(context.Context) ([]Entry, error), letters []inspect.DeadLetter) error {
-	if len(letters) == 0 {
+	if len(letters) == 0 || r.Conn == nil { // a simulation has no audit
 		return nil
 	}
-	discards, err := acts(ctx)
+	discards, err := Acts(ctx, r.Conn, Query{Verb: Discard, Limit: maxDiscards})
+	if errors.Is(err, bus.ErrNoStream) { // or this person may not read it
+		err = nil
+	}
 	for i, l := range letters {
 		ending := bus.EndingOf(l.Operation, l.RequestID, l.Event.Message.Header)
 		for _, d := range discards {

@@ -27,14 +27,7 @@ type retrying struct {
 // one that waits at its own time, when it is a repeat. A call of unknown fate behind it is looked up as ever. It is refused where that
 // would change nothing: nothing is deferred, or its operation is paused or held. Errors: as for Cancel.
 func (r Requests) Retry(ctx context.Context, op messages.Operation, id, why string) (messages.Operation, error) {
-	var found retrying
-	err := onlyOne(op, id, func(op messages.Operation) (err error) {
-		one, err := r.retriable(ctx, op, id)
-		if err == nil {
-			found = one
-		}
-		return err
-	})
+	found, err := onlyOne(ctx, op, id, r.retriable)
 	if errors.Is(err, errUnseen) {
 		err = refuse("%s is not deferred: it waits in its queue, or nobody has seen it", id)
 	}

@@ -68,7 +68,7 @@ func (s *Server) found(r *http.Request, user access.User) (page, error) {
 		return page{}, err
 	}
 	p := findPage{Asked: true}
-	p.Finding, err = s.reader.FindRest(r.Context(), word, s.secrets, time.Now(), known) // since now, as the index has all before
+	p.Finding, err = s.reader.Find(r.Context(), word, s.secrets, time.Now(), known) // since now, as the index has all before
 	long, isLong := errors.AsType[*inspect.SkippedError](p.Hidden)
 	switch {
 	case err != nil:

@@ -13,7 +13,7 @@ import (
 // findLimit is how many requests and messages are returned of each way to name what was asked for.
 const findLimit = 500
 
-// Find returns what the index knows of a word: inspect.Reader.FindRest makes an answer of it.
+// Find returns what the index knows of a word: inspect.Reader.Find makes an answer of it.
 func (x *Index) Find(ctx context.Context, asked bus.Sought) (known bus.Known, err error) {
 	return known, x.ask(ctx, func(q question) error {
 		known = bus.Known{Through: map[string]uint64{}} // one state of the index

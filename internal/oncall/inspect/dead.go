@@ -44,11 +44,22 @@ func deadLetterOf(m bus.Message) DeadLetter {
 func (r Reader) DeadLetters(ctx context.Context, q Query) ([]DeadLetter, error) {
 	var letters []DeadLetter
 	for _, op := range operations(q.Operations) {
-		found, err := r.deadOfOperation(ctx, op, q)
+		scan := bus.Scan{Stream: bus.DeadLetters, Filter: bus.DeadOf(op), From: q.From, Since: q.Since}
+		some, err := scan.ToNewest(ctx, r.Conn, q.limitOfScan())
+		if err == nil && some {
+			err = scan.Each(ctx, r.Conn, func(m bus.Message) bool {
+				if q.Through > 0 && m.Sequence > q.Through {
+					return false
+				}
+				if d := deadLetterOf(m); q.wantsReason(d.Reason) {
+					letters = append(letters, d)
+				}
+				return true
+			})
+		}
 		if err != nil {
 			return nil, err
 		}
-		letters = append(letters, found...)
 	}
 	slices.SortStableFunc(letters, func(a, b DeadLetter) int { return b.Time.Compare(a.Time.Time) })
 	letters = letters[:min(len(letters), cmp.Or(q.Limit, len(letters)))]
@@ -59,24 +70,6 @@ func (r Reader) DeadLetters(ctx context.Context, q Query) ([]DeadLetter, error) 
 		}
 		return err
 	})
-}
-
-func (r Reader) deadOfOperation(ctx context.Context, op messages.Operation, q Query) ([]DeadLetter, error) {
-	scan := bus.Scan{Stream: bus.DeadLetters, Filter: bus.DeadOf(op), From: q.From, Since: q.Since}
-	if some, err := scan.ToNewest(ctx, r.Conn, q.limitOfScan()); err != nil || !some {
-		return nil, err
-	}
-	var letters []DeadLetter
-	err := scan.Each(ctx, r.Conn, func(m bus.Message) bool {
-		if q.Through > 0 && m.Sequence > q.Through {
-			return false
-		}
-		if d := deadLetterOf(m); q.wantsReason(d.Reason) {
-			letters = append(letters, d)
-		}
-		return true
-	})
-	return letters[max(0, len(letters)-cmp.Or(q.Limit, len(letters))):], err
 }
 
 // ErrNoDeadLetter means that no dead letter has that sequence or request.

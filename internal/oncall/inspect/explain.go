@@ -184,7 +184,7 @@ func (r Reader) Stuck(ctx context.Context, before time.Time, limit int, now time
 		}
 		s.Requests = append(s.Requests, open...)
 	}
-	unpublished, err := r.unpublished(ctx, before, now, limit)
+	unpublished, err := r.unpublished(ctx, before, limit)
 	if err != nil {
 		return s, err
 	}
@@ -196,17 +196,14 @@ func (r Reader) Stuck(ctx context.Context, before time.Time, limit int, now time
 
 // unpublished are requests that a person reopened and that are in no queue: the redrive was interrupted. It looks at
 // no more than the newest limit of each operation.
-func (r Reader) unpublished(ctx context.Context, before, now time.Time, limit int) (list []Open, err error) {
+func (r Reader) unpublished(ctx context.Context, before time.Time, limit int) (list []Open, err error) {
 	for _, op := range Operations {
 		rows, err := r.inStates(ctx, op, []messages.State{messages.Reopened}, Query{Limit: limit})
-		if err != nil || len(rows) == 0 {
-			if err != nil {
-				return nil, err
-			}
-			continue
+		if err != nil {
+			return nil, err
 		}
 		var reopened []Open
-		since, queued := now, map[string]bool{}
+		at := map[string]time.Time{}
 		for _, row := range rows {
 			if row.Time.After(before) {
 				continue
@@ -218,11 +215,11 @@ func (r Reader) unpublished(ctx context.Context, before, now time.Time, limit in
 			if f := factsOf(last.Data); there && last.Sequence == row.sequence && f.By != messages.ByCorrection {
 				reopened = append(reopened, Open{RequestID: row.RequestID, Operation: op, State: messages.Reopened, Published: row.Time,
 					Since: row.Time, Attempt: f.Attempt, Why: notPublished, facts: f})
-				queued[row.RequestID] = false
-				since = slices.MinFunc([]time.Time{since, row.Time.Time}, time.Time.Compare)
+				at[row.RequestID] = row.Time.Time
 			}
 		}
-		if err := r.Queued(ctx, op, since, queued); err != nil {
+		queued, err := r.Queued(ctx, op, at)
+		if err != nil {
 			return nil, err
 		}
 		list = append(list, slices.DeleteFunc(reopened, func(o Open) bool { return queued[o.RequestID] })...)

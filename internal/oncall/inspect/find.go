@@ -80,12 +80,8 @@ type requestKey struct {
 // Find returns what has a word as its request id or names it as a whole value, in whatever spelling: an order number,
 // an address, the payer's id, name or telephone number. It reads all events since a time, all dead letters and the
 // queues. Recipients of messages are found by the keys that mail-consumer leaves.
-func (r Reader) Find(ctx context.Context, word string, secrets *bus.Secrets, since time.Time) (Finding, error) {
-	return r.FindRest(ctx, word, secrets, since, bus.Known{})
-}
-
-// FindRest is Find for who knows what an index has: it reads what the index does not have.
-func (r Reader) FindRest(ctx context.Context, word string, secrets *bus.Secrets, since time.Time, known bus.Known) (Finding, error) {
+// What an index knows is not read again.
+func (r Reader) Find(ctx context.Context, word string, secrets *bus.Secrets, since time.Time, known bus.Known) (Finding, error) {
 	s := &search{Reader: r, text: word, word: names.NewWord(word), secrets: secrets, requests: map[requestKey]*Found{},
 		keys: map[string]mailbox.Key{}, found: Finding{Unread: known.Unread}}
 	for _, id := range known.Unread {
@@ -107,7 +103,8 @@ func (r Reader) FindRest(ctx context.Context, word string, secrets *bus.Secrets,
 				if n := read.Add(1); n%progressEvery == 0 && r.Progress != nil {
 					r.Progress(n, total.Load())
 				}
-				return s.visit(ctx, m)
+				s.visit(ctx, m)
+				return true
 			})
 			if hidden(err) {
 				s.mu.Lock()
@@ -129,7 +126,14 @@ func (r Reader) FindRest(ctx context.Context, word string, secrets *bus.Secrets,
 			})
 		})
 	}
-	err := each(len(known.Messages), func(i int) error { return s.look(ctx, known.Messages[i]) })
+	err := each(len(known.Messages), func(i int) error {
+		at := known.Messages[i]
+		m, there, err := bus.At(ctx, r.Conn, at.Stream, ">", at.Sequence)
+		if there {
+			s.visit(ctx, m)
+		}
+		return err
+	})
 	if err == nil {
 		err = eachSeen(len(scans), func(i int) error { return scans[i]() })
 	}
@@ -159,15 +163,6 @@ func (e Event) Candidates() string {
 		return "no request"
 	}
 	return "one of " + strings.Join(body.Match.Candidates, ", ")
-}
-
-// look reads one message.
-func (s *search) look(ctx context.Context, at bus.Place) error {
-	m, there, err := bus.At(ctx, s.Conn, at.Stream, ">", at.Sequence)
-	if there {
-		s.visit(ctx, m)
-	}
-	return err
 }
 
 func (s *search) byID(ctx context.Context, op messages.Operation) error {
@@ -209,7 +204,7 @@ func (s *search) add(op messages.Operation, id, as string) *Found {
 	return f
 }
 
-func (s *search) visit(ctx context.Context, m bus.Message) bool {
+func (s *search) visit(ctx context.Context, m bus.Message) {
 	subject := messages.ParseSubject(m.Subject)
 	if strings.Contains(s.text, "@") { // else no call is to it
 		s.called(ctx, subject, history.KeysIn(subject, m.Data))
@@ -226,7 +221,7 @@ func (s *search) visit(ctx context.Context, m bus.Message) bool {
 		id = m.Header.Get(bus.HeaderRequestID)
 	}
 	if len(as) == 0 && (id != s.text || id == messages.Unmatched) {
-		return true
+		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -247,7 +242,6 @@ func (s *search) visit(ctx context.Context, m bus.Message) bool {
 			}
 		}
 	}
-	return true
 }
 
 // named notes a message that names what is looked for.

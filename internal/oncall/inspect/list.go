@@ -208,21 +208,18 @@ const chunk = 256
 // it asks for more than what is queued, and the newest of those that nobody had.
 func (r Reader) candidates(ctx context.Context, queue Queue, q Query) (list []request, err error) {
 	of := queue.Of()
+	add := func(m bus.Message) bool {
+		list = append(list, requestOf(queue.Operation, m))
+		return true
+	}
 	if queue.Lane == "" && q.wants(messages.Deferred) && q.wantsReason(messages.ReasonScheduled) {
-		err = r.Scheduled(ctx, queue.Operation, "*", q.Limit, func(m bus.Message) bool {
-			list = append(list, requestOf(queue.Operation, m))
-			return true
-		})
-		if hidden(err) { // it is for the programs and who acts
+		if err = r.Scheduled(ctx, queue.Operation, "*", q.Limit, add); hidden(err) { // it is for the programs and who acts
 			err = nil
 		}
 	}
 	if err == nil && queue.Taken > 0 && slices.ContainsFunc(opens[1:], q.wants) {
 		err = bus.Scan{Stream: of.Stream, Filter: of.Filter}.Each(ctx, r.Conn, func(m bus.Message) bool {
-			if m.Sequence <= queue.delivered {
-				list = append(list, requestOf(queue.Operation, m))
-			}
-			return m.Sequence < queue.delivered
+			return m.Sequence <= queue.delivered && add(m)
 		})
 	}
 	if err != nil || queue.Untaken == 0 || !q.wants(Queued) {
@@ -235,10 +232,7 @@ func (r Reader) candidates(ctx context.Context, queue Queue, q Query) (list []re
 		}
 	}
 	err = scan.Each(ctx, r.Conn, func(m bus.Message) bool {
-		if m.Sequence > queue.delivered && !m.Time.Before(q.Since) {
-			list = append(list, requestOf(queue.Operation, m))
-		}
-		return true
+		return m.Sequence <= queue.delivered || m.Time.Before(q.Since) || add(m)
 	})
 	return list, err
 }

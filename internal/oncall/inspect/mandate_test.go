@@ -59,7 +59,7 @@ func TestRecordsOfNoRequestAreFoundByOrderNumber(t *testing.T) {
 	in.store("mandate.deduction.approved.unmatched", body{"order_number": "DD001"})
 	in.store("mandate.deduction.approved.unmatched", body{"order_number": "DD0011"})
 	in.store("mandate.deduction.approved.c", body{"request_id": "c", "order_number": "DD001"})
-	found, err := in.Find(t.Context(), "DD001", nil, time.Time{})
+	found, err := in.Find(t.Context(), "DD001", nil, time.Time{}, bus.Known{})
 	subjects := ids(found.Records, func(e Event) string { return e.Subject })
 	if want := []string{"mandate.application.new.unmatched", "mandate.deduction.approved.unmatched"}; err != nil ||
 		!slices.Equal(subjects, want) {
@@ -127,7 +127,7 @@ func TestAnEnrollmentIsFoundByTheOrderNumberOfADeduction(t *testing.T) {
 		"DED8":  {Records: make([]Event, 1)},
 		"DED9":  {},
 	} {
-		found, err := in.Find(t.Context(), word, nil, time.Time{})
+		found, err := in.Find(t.Context(), word, nil, time.Time{}, bus.Known{})
 		if err != nil || len(found.Found) != len(want.Found) || len(found.Records) != len(want.Records) {
 			t.Errorf("%s: %v, %+v", word, err, found)
 			continue

@@ -70,7 +70,7 @@ func TestAWordThatIsAPatternFindsNoRequestByItsID(t *testing.T) {
 	in := provisioned(t)
 	in.store("mandate.enroll.succeeded.r", body{})
 	for _, word := range []string{"*", ">", "a b", "a.b", ".", "r.", ""} {
-		found, err := in.Find(t.Context(), word, nil, time.Time{})
+		found, err := in.Find(t.Context(), word, nil, time.Time{}, bus.Known{})
 		if err != nil || len(found.Found) > 0 {
 			t.Errorf("%q: found %+v, %v, want none", word, found.Found, err)
 		}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -358,21 +359,20 @@ func mayHave(m bus.Message, stream, id string) bool {
 		m.Header.Get(bus.HeaderRequestID) == id || strings.HasPrefix(id, stream)
 }
 
-// Queued marks which of some reopened requests are in the queue of an operation, taken or not. They are published after they are
-// reopened, the first of them at since; so it seldom reads more than the first page from there, however many wait.
-func (r Reader) Queued(ctx context.Context, op messages.Operation, since time.Time, ids map[string]bool) error {
-	left, of := len(ids), bus.QueueOf(op)
-	if left == 0 {
-		return nil
+// Queued returns which of some requests are in the queue of an operation, taken or not, by when they were reopened. They are published
+// after that; so it seldom reads more than the first page from the first of them on, however many wait.
+func (r Reader) Queued(ctx context.Context, op messages.Operation, reopened map[string]time.Time) (map[string]bool, error) {
+	queued, of := map[string]bool{}, bus.QueueOf(op)
+	if len(reopened) == 0 {
+		return queued, nil
 	}
-	scan := bus.Scan{Stream: of.Stream, Filter: ofAllLanes(op), Since: since.Add(-time.Second)} // another server's clock may be behind
-	return scan.Each(ctx, r.Conn, func(m bus.Message) bool {
-		id := requestOf(op, m).id
-		if queued, asked := ids[id]; asked && !queued {
-			ids[id] = true
-			left--
+	first := slices.MinFunc(slices.Collect(maps.Values(reopened)), time.Time.Compare)
+	scan := bus.Scan{Stream: of.Stream, Filter: ofAllLanes(op), Since: first.Add(-time.Second)} // another server's clock may be behind
+	return queued, scan.Each(ctx, r.Conn, func(m bus.Message) bool {
+		if id := requestOf(op, m).id; !reopened[id].IsZero() {
+			queued[id] = true
 		}
-		return left > 0
+		return len(queued) < len(reopened)
 	})
 }
 

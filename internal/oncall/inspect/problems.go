@@ -29,16 +29,6 @@ const (
 	Info     Severity = "info"
 )
 
-// Where problems are.
-const (
-	atUpstream = "upstream"
-	atProgram  = "program"
-	atQueue    = "queue"
-	atRequests = "requests"
-	atPoller   = "poller"
-	atNATS     = "nats"
-)
-
 // ProblemKind is a kind of problem, as `errand status` and the console show it. Which alert fires for it is in the test.
 type ProblemKind struct {
 	Kind     string
@@ -49,32 +39,32 @@ type ProblemKind struct {
 
 // ProblemKinds are all kinds, the most pressing first.
 var ProblemKinds = []ProblemKind{
-	{"held", Critical, atUpstream, "%s is held for %s: %s"},
-	{"list_refused", Critical, atUpstream, "%s on %s: %s"},
-	{"missing", Critical, atProgram, "no %s answers: does one run?"},
-	{"no_transaction_poller", Critical, atProgram, "no transaction-poller answers, and none has read the list for %s: does one run?"},
-	{"nobody_ready", Critical, atProgram, "%s on %s: %s"},
-	{"not_ready", Warning, atProgram, "%s on %s: %s"},
-	{"queue_full", Critical, atNATS, "%s has %d%% of its maximum size: new requests are refused"},
-	{"stranded", Critical, atQueue, "%s: the queue has forgotten %d of its requests: %s"},
-	{"overdue", Critical, atQueue, "%s: %d scheduled, due for %s and not in the queue: errand provision --missing --repair"},
-	{"paused", Info, atQueue, "%s is paused for another %s%s"},
-	{"pause_outlasts", Warning, atQueue, "%s: %s"},
-	{"backlog", Warning, atQueue, "%s: %d waiting for a worker, the oldest for %s"},
-	{"failing", Warning, atRequests, "%s: %d of %d failed in the last %s"},
-	{"uncertain", Warning, atRequests, "%s: %d ended uncertain in the last hour and still are"},
-	{"duplicates", Warning, atRequests, "the transaction list has two applications for %s: its payer may be enrolled twice"},
-	{"log_not_read", Critical, atPoller, "the sending log is read up to %s ago"},
-	{"log_lag", Warning, atPoller, "the sending log is read up to %s ago"},
-	{"transactions_lag", Warning, atPoller, "the transaction list is read up to %s ago"},
-	{"restored", Warning, atNATS,
+	{"held", Critical, "upstream", "%s is held for %s: %s"},
+	{"list_refused", Critical, "upstream", "%s on %s: %s"},
+	{"missing", Critical, "program", "no %s answers: does one run?"},
+	{"no_transaction_poller", Critical, "program", "no transaction-poller answers, and none has read the list for %s: does one run?"},
+	{"nobody_ready", Critical, "program", "%s on %s: %s"},
+	{"not_ready", Warning, "program", "%s on %s: %s"},
+	{"queue_full", Critical, "nats", "%s has %d%% of its maximum size: new requests are refused"},
+	{"stranded", Critical, "queue", "%s: the queue has forgotten %d of its requests: %s"},
+	{"overdue", Critical, "queue", "%s: %d scheduled, due for %s and not in the queue: errand provision --missing --repair"},
+	{"paused", Info, "queue", "%s is paused for another %s%s"},
+	{"pause_outlasts", Warning, "queue", "%s: %s"},
+	{"backlog", Warning, "queue", "%s: %d waiting for a worker, the oldest for %s"},
+	{"failing", Warning, "requests", "%s: %d of %d failed in the last %s"},
+	{"uncertain", Warning, "requests", "%s: %d ended uncertain in the last hour and still are"},
+	{"duplicates", Warning, "requests", "the transaction list has two applications for %s: its payer may be enrolled twice"},
+	{"log_not_read", Critical, "poller", "the sending log is read up to %s ago"},
+	{"log_lag", Warning, "poller", "the sending log is read up to %s ago"},
+	{"transactions_lag", Warning, "poller", "the transaction list is read up to %s ago"},
+	{"restored", Warning, "nats",
 		"%s was made %s ago, after requests of %s that still wait: whether these were run before is not known to it"},
-	{"left_alone", Info, atRequests,
+	{"left_alone", Info, "requests",
 		"%d dead letters were left alone for %s: errand dead redrive --since 30d shows which are safe to run again; discard the others"},
-	{"noted", Info, atProgram, "%s: %s"},
-	{"stream_fills", Warning, atNATS, "%s has %d%% of its maximum size"},
-	{"replicas", Warning, atNATS, "%s has %d of %d replicas"},
-	{"storage", Warning, atNATS, "its storage is %d%% full"},
+	{"noted", Info, "program", "%s: %s"},
+	{"stream_fills", Warning, "nats", "%s has %d%% of its maximum size"},
+	{"replicas", Warning, "nats", "%s has %d of %d replicas"},
+	{"storage", Warning, "nats", "its storage is %d%% full"},
 }
 
 // From when on something is wrong, as the alerts have it.

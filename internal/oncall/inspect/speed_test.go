@@ -63,11 +63,11 @@ func TestAnswersAreRightAmongManyRequests(t *testing.T) {
 			return len(d), err
 		}, "1"},
 		{"find an order number", func() (any, error) {
-			f, err := in.Find(t.Context(), "DD77", nil, time.Time{})
+			f, err := in.Find(t.Context(), "DD77", nil, time.Time{}, bus.Known{})
 			return f.Found[0].RequestID, err
 		}, "e77"},
 		{"find an address", func() (any, error) {
-			f, err := in.Find(t.Context(), "payer77@example.com", nil, time.Time{})
+			f, err := in.Find(t.Context(), "payer77@example.com", nil, time.Time{}, bus.Known{})
 			return f.Found[0].RequestID, err
 		}, "e77"},
 	} {
@@ -224,7 +224,7 @@ func TestASearchReadsNoLongQueueAsAWhole(t *testing.T) {
 			}
 		})
 		bounded("find "+id, func() {
-			f, err := in.Find(t.Context(), "Q"+id, nil, time.Time{})
+			f, err := in.Find(t.Context(), "Q"+id, nil, time.Time{}, bus.Known{})
 			if err != nil || len(f.Found) != map[bool]int{true: 1}[place > 0] || f.Hidden == nil || !strings.Contains(f.Hidden.Error(), left) {
 				t.Errorf("%s: %+v, %v", id, f, err)
 			}

@@ -181,7 +181,7 @@ func TestRequestsAreFoundByOrderNumberAndAddress(t *testing.T) {
 	in.store("mail.delivery.delivered.unmatched", to("joann@example.com"))
 	find := func(word string, secrets ...*mailbox.Secret) (names []string, all Finding) {
 		in.t.Helper()
-		found, err := in.Find(t.Context(), word, &bus.Secrets{Conn: in.Conn, Given: secrets}, time.Time{})
+		found, err := in.Find(t.Context(), word, &bus.Secrets{Conn: in.Conn, Given: secrets}, time.Time{}, bus.Known{})
 		if err != nil {
 			t.Fatal(err)
 		}
