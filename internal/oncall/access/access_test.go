@@ -45,6 +45,7 @@ func strangers(t *testing.T, c Config) (*Guard, http.Handler) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	guard.Refuse = func(w http.ResponseWriter, _ *http.Request, why *Refusal) { http.Error(w, why.Text, why.Status) }
 	mux := http.NewServeMux()
 	for _, role := range allRoles {
 		mux.Handle("/"+string(role), guard.Allow(role, func(w http.ResponseWriter, _ *http.Request, user User) {

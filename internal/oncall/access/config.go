@@ -1,7 +1,7 @@
 // Package access decides who may use the console, and for what.
 //
-//	request ─► Guard.Wrap: security headers, host name, no cross-site requests   headers.go
-//	        ─► Guard.Allow(role): who is it?                                    guard.go
+//	request ─► Guard.Wrap: security headers, host name, no cross-site requests   guard.go
+//	        ─► Guard.Allow(role): who is it?
 //	             CONSOLE_LOGIN=none   the configured user, on loopback only; all
 //	                                  but Read takes the token printed at start
 //	             CONSOLE_LOGIN=proxy  whom the proxy's headers name              proxy.go

@@ -7,8 +7,11 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 
 	"github.com/rs/zerolog"
+
+	"errand/internal/loopback"
 )
 
 // Handler serves a page to a user who has the role that the page requires.
@@ -24,7 +27,7 @@ func (e *Refusal) Error() string { return e.Text }
 
 // Guard stands before the pages of the console. New makes one.
 type Guard struct {
-	// Refuse answers a refused request with the refusal's status. New sets one that writes plain text.
+	// Refuse answers a refused request with the refusal's status.
 	Refuse func(w http.ResponseWriter, r *http.Request, why *Refusal)
 
 	config Config
@@ -41,7 +44,7 @@ func New(c Config, log zerolog.Logger) (*Guard, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	g := &Guard{Refuse: refuse, config: c, log: log, origins: http.NewCrossOriginProtection()}
+	g := &Guard{config: c, log: log, origins: http.NewCrossOriginProtection()}
 	if c.Login == loginNone {
 		g.token = rand.Text()
 		g.identify = func(r *http.Request) (User, error) {
@@ -55,10 +58,6 @@ func New(c Config, log zerolog.Logger) (*Guard, error) {
 	}
 	g.identify = g.config.byProxy
 	return g, g.origins.AddTrustedOrigin(c.origin())
-}
-
-func refuse(w http.ResponseWriter, _ *http.Request, why *Refusal) {
-	http.Error(w, why.Title+"\n\n"+why.Text, why.Status)
 }
 
 // Wrap serves next behind the checks that need no user: security headers, host name, no request from another site.
@@ -147,4 +146,52 @@ func (g *Guard) forbidden(user User, role Role) *Refusal {
 		text = "Open the console with the address that it printed when it started: it ends in a token, without which you only read."
 	}
 	return &Refusal{Status: http.StatusForbidden, Title: "Not allowed", Text: text}
+}
+
+// setHeaders forbids browsers to load anything from elsewhere, to run inline scripts, to cache, and to send a referrer.
+// An answer without data may replace Cache-Control.
+func setHeaders(h http.Header) {
+	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "+
+		"connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Cache-Control", "no-store")
+}
+
+// checkHost refuses host names that are not the console's. Without a login these are all but loopback, as a site whose
+// name resolves to this machine (DNS rebinding) would otherwise have the same origin, and requests through a proxy, which
+// would open the console to its users.
+func (g *Guard) checkHost(r *http.Request) error {
+	if g.config.Login == loginProxy { // its peer is checked, and a proxy may use any host name
+		return nil
+	}
+	host, _, err := net.SplitHostPort(r.Host)
+	if err != nil {
+		host = strings.TrimSuffix(strings.TrimPrefix(r.Host, "["), "]")
+	}
+	if !loopback.Is(host) {
+		return &Refusal{Status: http.StatusMisdirectedRequest, Title: "Wrong host name",
+			Text: "Without a login the console only answers at localhost and loopback addresses such as 127.0.0.1."}
+	}
+	for _, header := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host"} {
+		if len(r.Header.Values(header)) > 0 {
+			return &Refusal{Status: http.StatusForbidden, Title: "Not behind a proxy",
+				Text: "The request came through a proxy, and there is no login: set CONSOLE_LOGIN."}
+		}
+	}
+	return nil
+}
+
+// checkSite refuses requests that another site makes a browser send, but for following a link to a page.
+func (g *Guard) checkSite(r *http.Request) error {
+	err := g.origins.Check(r)
+	site := r.Header.Get("Sec-Fetch-Site")
+	link := r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document"
+	if err == nil && (site == "" || site == "same-origin" || site == "none" || link) {
+		return nil
+	}
+	return &Refusal{Status: http.StatusForbidden, Title: "Not from another site",
+		Text: "Another site sent this. Open the console and try again."}
 }

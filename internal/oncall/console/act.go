@@ -39,14 +39,14 @@ func refusedAct(err error) error {
 	case errors.Is(err, act.ErrNoReason):
 		return wrong("Nothing was done: a reason is required. The audit keeps it.")
 	case errors.Is(err, act.ErrNotRecorded):
-		return &mistake{http.StatusServiceUnavailable, "Nothing was done",
-			"It could not be recorded in the audit first. Does NATS answer, and has errand provision created the stream AUDIT?"}
+		return refusal(http.StatusServiceUnavailable, "Nothing was done",
+			"It could not be recorded in the audit first. Does NATS answer, and has errand provision created the stream AUDIT?")
 	case errors.Is(err, act.ErrNothingDone):
-		return &mistake{http.StatusConflict, "Nothing was done", style.Capital(hideAddresses(strings.TrimPrefix(
-			err.Error(), act.ErrNothingDone.Error()+": "))) + "."}
+		return refusal(http.StatusConflict, "Nothing was done", style.Capital(hideAddresses(strings.TrimPrefix(
+			err.Error(), act.ErrNothingDone.Error()+": ")))+".")
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout):
-		return &mistake{http.StatusServiceUnavailable, "NATS does not answer",
-			"It is unknown whether it was done. Once NATS answers, see the audit and the page of the request or queue."}
+		return refusal(http.StatusServiceUnavailable, "NATS does not answer",
+			"It is unknown whether it was done. Once NATS answers, see the audit and the page of the request or queue.")
 	}
 	return err
 }

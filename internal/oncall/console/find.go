@@ -57,8 +57,8 @@ func (s *Server) startFind(r *http.Request, _ access.User) (string, error) {
 func (s *Server) found(r *http.Request, user access.User) (page, error) {
 	word, err := s.sealer.open(r.PathValue("token"))
 	if err != nil {
-		return page{}, &mistake{http.StatusNotFound, "The link is no longer valid",
-			"Another console made it, or this one has restarted since. Search again."}
+		return page{}, refusal(http.StatusNotFound, "The link is no longer valid",
+			"Another console made it, or this one has restarted since. Search again.")
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), time.Second) // one that may not read their secret does not wait for it
 	asked := s.secrets.Sought(ctx, word)

@@ -2,6 +2,8 @@ package console
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"html/template"
 	"io/fs"
 	"net/http"
@@ -10,7 +12,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
+	"errand/internal/bus"
 	"errand/internal/oncall/access"
+	"errand/internal/oncall/index"
 	"errand/internal/style"
 )
 
@@ -85,3 +91,36 @@ var templates = func() map[string]*template.Template {
 	}
 	return all
 }()
+
+// refusal is an error in words for a person, who can do something about it.
+func refusal(status int, title, text string) *access.Refusal {
+	return &access.Refusal{Status: status, Title: title, Text: text}
+}
+
+func notFound(text string) error { return refusal(http.StatusNotFound, "Not found", text) }
+func wrong(text string) error    { return refusal(http.StatusBadRequest, "Invalid request", text) }
+
+func (s *Server) errorPage(err error) page {
+	why := refusal(http.StatusInternalServerError, "Something went wrong", "The console's log says more.")
+	refused, known := errors.AsType[*access.Refusal](err)
+	var large *http.MaxBytesError
+	switch {
+	case known:
+		why = refused
+	case errors.Is(err, index.ErrCursor):
+		why = refusal(http.StatusBadRequest, "There is no such page", "The link is incomplete. Start again with the newest.")
+	case errors.As(err, &large):
+		why = refusal(http.StatusRequestEntityTooLarge, "Too large", "The form is too large.")
+	case bus.Fault(s.reader.Conn) != "", errors.Is(err, nats.ErrTimeout), errors.Is(err, context.DeadlineExceeded),
+		errors.Is(err, nats.ErrConnectionClosed):
+		why = refusal(http.StatusServiceUnavailable, "NATS does not answer", "This page is read from NATS, and returns as soon as NATS does.")
+	case errors.Is(err, bus.ErrNoStream), errors.Is(err, nats.ErrNoResponders):
+		why = refusal(http.StatusServiceUnavailable, "A stream is missing",
+			"A stream does not exist, or the console's NATS user may not read it. Has errand provision been run?")
+	case errors.Is(err, context.Canceled):
+		why = refusal(http.StatusServiceUnavailable, "The console is stopping", "Try again in a moment.")
+	default:
+		s.log.Warn().Err(err).Msg("page failed")
+	}
+	return page{Title: why.Title, Name: "error", Data: why, Status: why.Status}
+}

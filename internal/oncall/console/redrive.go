@@ -122,7 +122,7 @@ func (s *Server) startRedrive(r *http.Request, p act.Person) (string, error) {
 	consent := act.Consent{Why: why, Accept: r.Form["accept"], Force: r.Form["force"]}
 	run.work = func(ctx context.Context) error { return p.Requests().Redrive(ctx, items, consent, run.add) }
 	if !s.runs.start(run) {
-		return "", &mistake{http.StatusServiceUnavailable, "Too many redrives", "Several redrives are under way. Wait until one ends."}
+		return "", refusal(http.StatusServiceUnavailable, "Too many redrives", "Several redrives are under way. Wait until one ends.")
 	}
 	return "/redrives/" + run.ID, nil
 }

@@ -98,7 +98,9 @@ func (s *Server) handler() http.Handler {
 		mux.Handle(pattern, s.guard.Allow(access.Act, s.submit(do, retry.PageAct)))
 	}
 	mux.Handle("POST /requests/{id}/erase", s.guard.Allow(access.Act, s.submit(s.by(s.erase), retry.PageErase)))
-	s.guard.Refuse = s.refuse
+	s.guard.Refuse = func(w http.ResponseWriter, r *http.Request, why *access.Refusal) {
+		s.show(w, r, access.User{}, s.errorPage(why), "")
+	}
 	return s.guard.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(retry.PageWrite)) // only servers of tests have none

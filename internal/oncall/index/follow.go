@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	sqlite3 "modernc.org/sqlite/lib"
 
 	"errand/internal/bus"
 	"errand/internal/retry"
@@ -43,7 +44,7 @@ func (x *Index) Follow(ctx context.Context, nc *nats.Conn, js jetstream.JetStrea
 		if ctx.Err() != nil {
 			return
 		}
-		if x.lag.problem(explain(err)) && err != nil {
+		if x.lag.problem(err) && err != nil {
 			x.log.Warn().Err(err).Msg("index: does not go on")
 		}
 		pause := retry.Follow
@@ -56,14 +57,6 @@ func (x *Index) Follow(ctx context.Context, nc *nats.Conn, js jetstream.JetStrea
 			return
 		}
 	}
-}
-
-// explain says what people can do about an error.
-func explain(err error) error {
-	if full(err) {
-		return fmt.Errorf("there is no room on the index's disk: %w", err)
-	}
-	return err
 }
 
 func (f *follower) leave() {
@@ -80,7 +73,7 @@ func (f *follower) round(ctx context.Context) (err error) {
 		_ = f.mend(*broken) // what is broken can be mended
 	}
 	if f.nc.Status() != nats.CONNECTED { // each question would wait for its answer
-		return errNotConnected
+		return errors.New("NATS is not connected")
 	}
 	if f.writer == nil {
 		err = f.enter()
@@ -106,8 +99,6 @@ func (f *follower) round(ctx context.Context) (err error) {
 	return nil
 }
 
-var errNotConnected = errors.New("NATS is not connected")
-
 // enter takes the file for writing, and reads how far it is.
 func (f *follower) enter() (err error) {
 	if f.again != "" {
@@ -131,9 +122,12 @@ func (f *follower) enter() (err error) {
 	return nil
 }
 
-// mend has the file made again, next time, where an error says that it is of no use.
+// mend has the file made again, next time, where an error says that it is of no use. Another error it returns.
 func (f *follower) mend(err error) error {
 	f.checked = time.Time{} // the streams are looked at before anything else
+	if code(err) == sqlite3.SQLITE_FULL {
+		return fmt.Errorf("there is no room on the index's disk: %w", err)
+	}
 	if !damaged(err) && !errors.Is(err, errOther) {
 		return err
 	}
@@ -184,8 +178,12 @@ func (f *follower) checkStream(ctx context.Context, stream string) (state jetstr
 		return state, fmt.Errorf("stream %s was made again at %s: %w", stream, info.Created.UTC().Format(time.RFC3339), errOther)
 	case info.State.LastSeq < p.Indexed:
 		return state, fmt.Errorf("stream %s ends with %d, and had %d: %w", stream, info.State.LastSeq, p.Indexed, errOther)
-	default:
-		if err := f.same(ctx, p); err != nil {
+	case p.Indexed > 0: // a stream that lost messages and got others since has another one in its place, or none
+		last, there, err := bus.At(ctx, f.nc, stream, ">", p.Indexed)
+		if there && !last.Time.Equal(p.At) {
+			err = fmt.Errorf("message %d of stream %s is another one than it was: %w", p.Indexed, stream, errOther)
+		}
+		if err != nil {
 			return state, err
 		}
 	}
@@ -193,19 +191,6 @@ func (f *follower) checkStream(ctx context.Context, stream string) (state jetstr
 	f.at[stream] = p
 	f.lag.set(p)
 	return info.State, nil
-}
-
-// same looks whether the last message that is indexed is still the one that was: a stream
-// that lost messages and got others since has another one in its place, or none.
-func (f *follower) same(ctx context.Context, p Position) error {
-	if p.Indexed == 0 {
-		return nil
-	}
-	m, there, err := bus.At(ctx, f.nc, p.Stream, ">", p.Indexed)
-	if there && !m.Time.Equal(p.At) {
-		err = fmt.Errorf("message %d of stream %s is another one than it was: %w", p.Indexed, p.Stream, errOther)
-	}
-	return err
 }
 
 // pageSize is how many messages are asked for at once, and put into one transaction. Writes are answered behind a whole page.
@@ -231,19 +216,16 @@ func (f *follower) catchUp(ctx context.Context, stream string) error {
 		if now.err != nil || now.batch == nil {
 			return now.err
 		}
-		var ahead chan part
+		var ahead part
+		var reading sync.WaitGroup
 		if now.pending > 0 {
-			ahead = make(chan part, 1)
-			go func() { ahead <- next() }()
+			reading.Go(func() { ahead = next() })
 		}
 		err := f.write(now)
-		if ahead == nil || err != nil {
-			if ahead != nil {
-				<-ahead
-			}
+		if reading.Wait(); err != nil {
 			return err
 		}
-		now = <-ahead
+		now = ahead
 	}
 }
 

@@ -147,7 +147,7 @@ func (x *Index) ask(ctx context.Context, run func(q question) error) error {
 	tx, err := x.store.read.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 	if err == nil {
 		q := question{ctx: ctx, tx: tx}
-		if q.kinds, err = kindsOf(ctx, tx); err == nil {
+		if q.kinds, err = kindsOf(tx.QueryContext(ctx, allKinds)); err == nil {
 			err = run(q)
 		}
 		_ = tx.Rollback() // nothing was written

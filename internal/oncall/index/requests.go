@@ -74,12 +74,6 @@ type Page struct {
 	Next Cursor // of the page after this one; "" when this is the last
 }
 
-// pageLimit is how many rows a page has where nothing else is said, and maxLimit at most.
-const (
-	pageLimit = 50
-	maxLimit  = 1000
-)
-
 // Requests returns a page of requests, the newest state first. Errors: ErrCursor, or
 // ctx ended.
 func (x *Index) Requests(ctx context.Context, f Filter) (page Page, err error) {
@@ -92,7 +86,7 @@ func (x *Index) Requests(ctx context.Context, f Filter) (page Page, err error) {
 	if !f.Until.IsZero() && f.Until.UnixMicro() <= end.at {
 		end = place{at: f.Until.UnixMicro()}
 	}
-	limit := min(cmp.Or(f.Limit, pageLimit), maxLimit)
+	limit := cmp.Or(f.Limit, 50)
 	err = x.ask(ctx, func(q question) error {
 		const listed = "SELECT " + rowColumns + " FROM request WHERE kind = ? AND (at, n) < (?, ?) AND at >= ? ORDER BY at DESC, n DESC LIMIT ?"
 		for number, k := range q.kinds { // each is in order in the file, and there are few
@@ -151,8 +145,10 @@ func (q question) rows(text string, args ...any) (all []Row, err error) {
 	return all, err
 }
 
-func kindsOf(ctx context.Context, tx *sql.Tx) (map[int64]Count, error) {
-	rows, err := tx.QueryContext(ctx, "SELECT kind, requests, "+kindColumns+" FROM kind")
+// allKinds asks for what kindsOf reads.
+const allKinds = "SELECT kind, requests, " + kindColumns + " FROM kind"
+
+func kindsOf(rows *sql.Rows, err error) (map[int64]Count, error) {
 	all := map[int64]Count{}
 	return all, each(rows, err, func() error {
 		var number int64

@@ -126,17 +126,16 @@ func remove(dir string) error {
 // damaged reports whether err says that the file is not a database, or a broken one. What we ask
 // for is the same always: where it cannot be asked for, the tables are no longer ours.
 func damaged(err error) bool {
-	e, ok := errors.AsType[*sqlite.Error](err)
-	if !ok {
-		return false
-	}
-	code := e.Code() & 0xff // without what SQLite adds to it
-	return code == sqlite3.SQLITE_CORRUPT || code == sqlite3.SQLITE_NOTADB || code == sqlite3.SQLITE_ERROR
+	c := code(err)
+	return c == sqlite3.SQLITE_CORRUPT || c == sqlite3.SQLITE_NOTADB || c == sqlite3.SQLITE_ERROR
 }
 
-func full(err error) bool {
-	e, ok := errors.AsType[*sqlite.Error](err)
-	return ok && e.Code()&0xff == sqlite3.SQLITE_FULL
+// code is the code of SQLite's error, without what it adds to it; 0 for any other error.
+func code(err error) int {
+	if e, ok := errors.AsType[*sqlite.Error](err); ok {
+		return e.Code() & 0xff
+	}
+	return 0
 }
 
 func (s *store) state(l *lag) error {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/rs/zerolog"
+	sqlite3 "modernc.org/sqlite/lib"
 
 	"errand/internal/keyfile"
 )
@@ -168,7 +169,7 @@ func TestAFullDiskIsWaitedFor(t *testing.T) {
 	for i := range n {
 		in.store(fmt.Sprint("mandate.enroll.failed.a", i), body{"order_number": fmt.Sprint("DD", i), "reason": "refused"})
 	}
-	if err := explain(f.round(t.Context())); !full(err) || !strings.Contains(err.Error(), "no room") {
+	if err := f.round(t.Context()); code(err) != sqlite3.SQLITE_FULL || !strings.Contains(err.Error(), "no room") {
 		t.Errorf("without room: %v", err)
 	}
 	in.wantListed(x, Filter{})

@@ -99,15 +99,11 @@ func (w *writer) within(work func() error) error {
 
 // load reads what a writer knows by heart.
 func (w *writer) load() error {
-	rows, err := w.conn.QueryContext(background, "SELECT kind, "+kindColumns+" FROM kind")
+	kinds, err := kindsOf(w.conn.QueryContext(background, allKinds))
 	w.kinds, w.requests = map[Kind]int64{}, map[int64]int64{}
-	err = each(rows, err, func() error {
-		var n int64
-		var k Kind
-		err := rows.Scan(&n, &k.Operation, &k.State, &k.Reason, &k.Outcome, &k.Class, &k.Dead, &k.Seen)
-		w.kinds[k] = n
-		return err
-	})
+	for n, c := range kinds {
+		w.kinds[c.Kind] = n
+	}
 	if err != nil {
 		return err
 	}
