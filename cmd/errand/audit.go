@@ -41,7 +41,7 @@ func (a *audit) Run(ctx context.Context, c console) error {
 	}
 	return a.read(ctx, "audit", c, func(b broker, now time.Time) (listing, error) {
 		q.Since = a.Since.From(now)
-		entries, err := act.Acts(ctx, b.nc, q)
+		entries, err := act.Acts(ctx, b.Conn, q)
 		return listActs(entries, now), err
 	})
 }

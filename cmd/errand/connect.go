@@ -38,19 +38,15 @@ func (a access) with(ctx context.Context, name string, c console, work func(b br
 	if err != nil {
 		return err
 	}
-	defer b.nc.Close()
+	defer b.Conn.Close()
 	return b.unanswered(work(b))
 }
 
 // connectWait is how long a command waits for a server.
 const connectWait = 5 * time.Second
 
-type broker struct {
-	nc *nats.Conn
-	js jetstream.JetStream
-}
-
-func (b broker) reader() inspect.Reader { return inspect.Reader{Conn: b.nc, JS: b.js} }
+// broker is a command's connection.
+type broker struct{ inspect.Reader }
 
 // connect opens a connection for a command. Unlike a program, a command gives up and names the servers that did not answer.
 func connect(ctx context.Context, to bus.Connection, name string, log zerolog.Logger) (broker, error) {
@@ -83,7 +79,7 @@ func connect(ctx context.Context, to bus.Connection, name string, log zerolog.Lo
 		nc.Close()
 		return broker{}, err
 	}
-	return broker{nc, js}, nil
+	return broker{inspect.Reader{Conn: nc, JS: js}}, nil
 }
 
 // unreadable says what to do about a missing stream. A service must not run errand provision, which would create errand's
@@ -118,7 +114,7 @@ const watchEvery = 2 * time.Second
 
 // unanswered adds to an error of the server what it means for a user.
 func (b broker) unanswered(err error) error {
-	switch last := b.nc.LastError(); {
+	switch last := b.Conn.LastError(); {
 	case errors.Is(err, nats.ErrNoResponders):
 		return fmt.Errorf("%w: the account of this user has no JetStream, or it may not do that; is NATS_USER right?", err)
 	case errors.Is(err, context.DeadlineExceeded) && errors.Is(last, nats.ErrPermissionViolation):
@@ -133,13 +129,13 @@ func (b broker) unanswered(err error) error {
 // quiet runs a function that asks for something this user may lack permission for: the server does not answer then, and
 // its report to the connection is not shown.
 func (b broker) quiet(ask func()) {
-	before := b.nc.ErrorHandler()
-	b.nc.SetErrorHandler(func(nc *nats.Conn, sub *nats.Subscription, err error) {
+	before := b.Conn.ErrorHandler()
+	b.Conn.SetErrorHandler(func(nc *nats.Conn, sub *nats.Subscription, err error) {
 		if !errors.Is(err, nats.ErrPermissionViolation) {
 			before(nc, sub, err)
 		}
 	})
-	defer b.nc.SetErrorHandler(before)
+	defer b.Conn.SetErrorHandler(before)
 	ask()
 }
 
@@ -163,8 +159,8 @@ func (a acting) do(ctx context.Context, name string, c console, work func(act.Pe
 // connected is do for what may change nothing, and then needs no reason.
 func (a acting) connected(ctx context.Context, name string, c console, work func(act.Person) error) error {
 	return a.NATS.with(ctx, name, c, func(b broker) error {
-		as := cmp.Or(a.As, b.nc.Opts.User, loggedIn())
-		person, err := act.As(as, "errand "+programs.Version(), b.nc, b.js)
+		as := cmp.Or(a.As, b.Conn.Opts.User, loggedIn())
+		person, err := act.As(as, "errand "+programs.Version(), b.Conn, b.JS)
 		if err != nil {
 			return invalid("--as (ERRAND_AS)", "must be a name, got %q", as)
 		}

@@ -41,9 +41,9 @@ func (d *deadList) Run(ctx context.Context, c console) error {
 	}
 	return d.read(ctx, "dead", c, func(b broker, now time.Time) (listing, error) {
 		q.Since = d.Since.From(now)
-		letters, err := b.reader().DeadLetters(ctx, q)
+		letters, err := b.DeadLetters(ctx, q)
 		if err == nil {
-			err = act.SayDiscarded(ctx, b.reader(), letters)
+			err = act.SayDiscarded(ctx, b.Reader, letters)
 		}
 		return listLetters(letters, now), err
 	})
@@ -81,7 +81,7 @@ func (d *deadShow) Run(ctx context.Context, c console) error {
 		return invalid("ID", "must be a sequence such as seq:17, or a request id, got %q", d.Name)
 	}
 	return d.read(ctx, "dead", c, func(b broker, now time.Time) (listing, error) {
-		letters, err := b.reader().DeadLettersOf(ctx, d.Name)
+		letters, err := b.DeadLettersOf(ctx, d.Name)
 		l := listing{text: func(c console) {
 			for _, letter := range letters {
 				writeDeadLetter(c, letter, now)

@@ -86,7 +86,7 @@ func (d *demo) Run(ctx context.Context, c console) (err error) {
 func (d *demo) play(h *installation, s *scenario, v *demoView) error {
 	ctx, enough := context.WithTimeout(h.ctx, demoTimeout)
 	defer enough()
-	f, err := follow(ctx, h.broker, everything, startAt{})
+	f, err := follow(ctx, h.broker, everything, time.Time{}, 0)
 	if err != nil {
 		return err
 	}
@@ -103,7 +103,7 @@ func (d *demo) play(h *installation, s *scenario, v *demoView) error {
 // stay shows events until Ctrl-C.
 func (d *demo) stay(ctx context.Context, h *installation, v *demoView) error {
 	v.printHints(h)
-	f, err := follow(h.ctx, h.broker, everything, startAt{})
+	f, err := follow(h.ctx, h.broker, everything, time.Time{}, 0)
 	if err != nil {
 		return ended(ctx, err)
 	}

@@ -51,7 +51,7 @@ func (d *demo) open(ctx context.Context, log zerolog.Logger) (_ *installation, e
 	if h.broker, err = connect(ctx, bus.Connection{URL: h.nats}, "demo", log); err != nil {
 		return nil, err
 	}
-	h.cleanups = append(h.cleanups, h.broker.nc.Close)
+	h.cleanups = append(h.cleanups, h.broker.Conn.Close)
 	if err := h.createMissing(ctx); err != nil {
 		return nil, err
 	}
@@ -163,7 +163,7 @@ const demoLane = "bulk"
 
 // createMissing creates missing streams, consumers and lanes, and does not change existing ones.
 func (h *installation) createMissing(ctx context.Context) error {
-	plan, err := bus.Plan(ctx, h.broker.js, bus.Limits{MaxPayload: h.broker.nc.MaxPayload(), Lanes: []string{demoLane}})
+	plan, err := bus.Plan(ctx, h.broker.JS, bus.Limits{MaxPayload: h.broker.Conn.MaxPayload(), Lanes: []string{demoLane}})
 	if err != nil {
 		return err
 	}

@@ -169,7 +169,7 @@ const approved messages.State = "approved"
 
 // approve lets the payer of an enrollment approve, once there is a link.
 func (r *demoRequest) approve(ctx context.Context, h *installation) error {
-	if _, err := client.New(h.broker.js).Wait(ctx, r.receipt); err != nil || !retry.Pause(ctx, pace) {
+	if _, err := client.New(h.broker.JS).Wait(ctx, r.receipt); err != nil || !retry.Pause(ctx, pace) {
 		return err
 	}
 	return h.box.Decide(r.body["order_number"].(string), sandbox.Approve)
@@ -177,18 +177,18 @@ func (r *demoRequest) approve(ctx context.Context, h *installation) error {
 
 // look notes what became of the request so far, once it has an outcome.
 func (r *demoRequest) look(ctx context.Context, b broker) error {
-	outcome, err := client.New(b.js).Wait(ctx, r.receipt)
+	outcome, err := client.New(b.JS).Wait(ctx, r.receipt)
 	if err != nil {
 		return err
 	}
 	r.note(outcome.About())
 	if r.op == messages.Enroll {
-		last, _, err := bus.Last(ctx, b.nc, bus.MandateEvents, messages.Application.Filter(r.id))
+		last, _, err := bus.Last(ctx, b.Conn, bus.MandateEvents, messages.Application.Filter(r.id))
 		r.got.application = messages.StateOf(last.Subject)
 		return err
 	}
 	for state, n := range map[messages.State]*int{messages.Delivered: &r.got.delivered, messages.Bounced: &r.got.bounced} {
-		count, _, err := bus.Count(ctx, b.nc, bus.MailDeliveries, messages.Delivery.Subject(state, r.id), time.Time{})
+		count, _, err := bus.Count(ctx, b.Conn, bus.MailDeliveries, messages.Delivery.Subject(state, r.id), time.Time{})
 		if err != nil {
 			return err
 		}

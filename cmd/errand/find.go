@@ -52,16 +52,15 @@ func (f *find) Run(ctx context.Context, c console) error {
 		return err
 	}
 	return f.read(ctx, "find", c, func(b broker, now time.Time) (listing, error) {
-		word, all := strings.TrimSpace(f.Word), &bus.Secrets{Conn: b.nc, Given: secrets}
+		word, all := strings.TrimSpace(f.Word), &bus.Secrets{Conn: b.Conn, Given: secrets}
 		var known bus.Known
 		hint, since := "", f.Since.From(now)
 		if since.IsZero() {
 			hint = "; a console that runs finds it at once"
-			b.quiet(func() { known, _ = bus.AskFind(ctx, b.nc, all.Sought(ctx, word)) })
+			b.quiet(func() { known, _ = bus.AskFind(ctx, b.Conn, all.Sought(ctx, word)) })
 		}
-		reader := b.reader()
-		reader.Progress = progress(c, hint)
-		found, err := reader.Find(ctx, word, all, since, known)
+		b.Progress = progress(c, hint)
+		found, err := b.Find(ctx, word, all, since, known)
 		writeUnread(c, found.Unread)
 		return listFound(found, now), err
 	})

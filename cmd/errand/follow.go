@@ -32,11 +32,6 @@ func (e event) split() (kind, id string) {
 	return kind, e.Subject[len(kind)+1:]
 }
 
-type startAt struct {
-	since time.Time
-	last  uint64
-}
-
 // follower reads the stored and new messages that match some patterns. It reads streams, as a subscription would also get
 // events that the server then refuses.
 type follower struct {
@@ -54,12 +49,12 @@ type source struct {
 // pageSize is how many messages a source requests at once.
 const pageSize = 256
 
-// follow starts reading; no later message is missed.
-func follow(ctx context.Context, b broker, patterns []string, from startAt) (*follower, error) {
+// follow starts reading since a time, or with the last messages of each pattern, or with new ones; no later message is missed.
+func follow(ctx context.Context, b broker, patterns []string, since time.Time, last uint64) (*follower, error) {
 	f := &follower{b: b}
 	var missing error
 	for _, s := range sources(patterns) {
-		err := s.open(ctx, b, from)
+		err := s.open(ctx, b, since, last)
 		switch {
 		case errors.Is(err, bus.ErrNoStream):
 			missing = err
@@ -94,15 +89,15 @@ func sources(patterns []string) (list []*source) {
 	return list
 }
 
-func (s *source) open(ctx context.Context, b broker, from startAt) (err error) {
+func (s *source) open(ctx context.Context, b broker, since time.Time, last uint64) (err error) {
 	switch {
-	case !from.since.IsZero():
-		s.scan.Since = from.since
-		s.page, err = s.scan.Next(ctx, b.nc)
-	case from.last > 0:
-		err = s.scan.ToLast(ctx, b.nc, from.last)
+	case !since.IsZero():
+		s.scan.Since = since
+		s.page, err = s.scan.Next(ctx, b.Conn)
+	case last > 0:
+		err = s.scan.ToLast(ctx, b.Conn, last)
 	default:
-		err = s.scan.ToEnd(ctx, b.nc)
+		err = s.scan.ToEnd(ctx, b.Conn)
 	}
 	return err
 }
@@ -142,7 +137,7 @@ func (f *follower) news(ctx context.Context, show func(event)) (err error) {
 		if _, known := ends[end.Stream]; known {
 			continue
 		}
-		for end.ToEnd(ctx, f.b.nc) != nil && retry.Pause(ctx, retry.Follow) {
+		for end.ToEnd(ctx, f.b.Conn) != nil && retry.Pause(ctx, retry.Follow) {
 		}
 		ends[end.Stream] = end.From
 	}
@@ -163,7 +158,7 @@ func (f *follower) news(ctx context.Context, show func(event)) (err error) {
 // fill reads the next page once the one before is shown, and reports whether there is anything before a sequence.
 func (s *source) fill(ctx context.Context, b broker, end uint64) bool {
 	for len(s.page) == 0 && s.scan.From < end {
-		page, err := s.scan.Next(ctx, b.nc)
+		page, err := s.scan.Next(ctx, b.Conn)
 		if s.page = page; err == nil || !retry.Pause(ctx, retry.Follow) {
 			break
 		}

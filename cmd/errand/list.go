@@ -62,7 +62,7 @@ func (l *list) Run(ctx context.Context, c console) error {
 	}
 	return l.read(ctx, "list", c, func(b broker, now time.Time) (listing, error) {
 		q.Since = l.Since.From(now)
-		rows, err := b.reader().List(ctx, q, now)
+		rows, err := b.List(ctx, q, now)
 		if l.ByReason {
 			return listGroups(inspect.ByReason(rows), now), err
 		}

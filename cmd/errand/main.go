@@ -5,8 +5,8 @@
 //	                                                      ─► pkg/errand               publish, wait
 //	                                                      ─► follow.go                events ─► line.go: a line each
 //
-// connect.go also has the flags of commands that change something, terminal.go the terminal and its colours, fields.go times
-// and the body that publish makes. The demo is a scenario that runs on an installation and is shown by a view. The
+// connect.go also has the flags of commands that change something, output.go the terminal and its colours, fields.go the
+// body that publish makes. The demo is a scenario that runs on an installation and is shown by a view. The
 // build tag nodemo leaves the demo out, and with it the NATS server.
 package main
 

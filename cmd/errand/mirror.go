@@ -59,7 +59,7 @@ func (m *mirror) Run(ctx context.Context, c console) error {
 		limits.MaxBytes = int64(*m.MaxBytes)
 	}
 	return m.NATS.with(ctx, "mirror", c, func(b broker) error {
-		plan, err := bus.PlanCopies(ctx, b.nc, b.js, m.Reader, streams, limits)
+		plan, err := bus.PlanCopies(ctx, b.Conn, b.JS, m.Reader, streams, limits)
 		if err != nil {
 			return err
 		}

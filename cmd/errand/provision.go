@@ -70,12 +70,12 @@ func (p *provision) provision(ctx context.Context, c console, b broker, limits b
 	if err := p.tryPasswords(c); err != nil {
 		return err
 	}
-	limits.MaxPayload = b.nc.MaxPayload()
-	plan, err := bus.Plan(ctx, b.js, limits)
+	limits.MaxPayload = b.Conn.MaxPayload()
+	plan, err := bus.Plan(ctx, b.JS, limits)
 	if err != nil {
 		return err
 	}
-	feeds, err := bus.PlanReaders(ctx, b.js, p.Reader)
+	feeds, err := bus.PlanReaders(ctx, b.JS, p.Reader)
 	if err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func (p *provision) provision(ctx context.Context, c console, b broker, limits b
 		plan = onlyMissing(c, plan)
 	}
 	if p.Repair {
-		repairs, err := bus.PlanRepairs(ctx, b.js)
+		repairs, err := bus.PlanRepairs(ctx, b.JS)
 		if err != nil {
 			return err
 		}

@@ -80,7 +80,7 @@ func (p *publish) Run(ctx context.Context, c console) error {
 	if err != nil {
 		return err
 	}
-	defer b.nc.Close()
+	defer b.Conn.Close()
 	receipt, err := store(ctx, b, m)
 	if err != nil {
 		return err
@@ -122,12 +122,12 @@ func newMsg(op messages.Operation, data []byte, anyway bool) (*nats.Msg, error) 
 
 // store publishes a request. Errors say what to do.
 func store(ctx context.Context, b broker, m *nats.Msg) (client.Receipt, error) {
-	receipt, err := client.New(b.js).PublishMsg(ctx, m)
+	receipt, err := client.New(b.JS).PublishMsg(ctx, m)
 	switch {
 	case errors.Is(err, client.ErrTooLarge) && messages.ParseSubject(m.Subject).Operation == messages.Send:
 		return receipt, fmt.Errorf("%w: put the recipients into an object, one per line, and name it in to_object", err)
-	case errors.Is(err, client.ErrNoAck) && errors.Is(b.nc.LastError(), nats.ErrPermissionViolation):
-		return receipt, fmt.Errorf("not published: this user may not publish %s; is NATS_USER right? %w", m.Subject, b.nc.LastError())
+	case errors.Is(err, client.ErrNoAck) && errors.Is(b.Conn.LastError(), nats.ErrPermissionViolation):
+		return receipt, fmt.Errorf("not published: this user may not publish %s; is NATS_USER right? %w", m.Subject, b.Conn.LastError())
 	}
 	return receipt, err
 }

@@ -36,7 +36,7 @@ func (s *show) Run(ctx context.Context, c console) error {
 		return invalid("ID", "must be a request id: up to 64 letters, digits, - and _, got %q", s.ID)
 	}
 	return s.read(ctx, "show", c, func(b broker, now time.Time) (listing, error) {
-		stories, err := b.reader().Stories(ctx, s.ID, now)
+		stories, err := b.Stories(ctx, s.ID, now)
 		l := listStories(stories, now)
 		if err == nil && stories[0].Unknown() {
 			l.failed = errors.New("never seen: " + s.ID)

@@ -32,7 +32,7 @@ Examples:
 
 func (s *status) Run(ctx context.Context, c console) error {
 	return s.read(ctx, "status", c, func(b broker, now time.Time) (listing, error) {
-		found, err := b.reader().Status(ctx, now)
+		found, err := b.Status(ctx, now)
 		return listProblems(found), err
 	})
 }

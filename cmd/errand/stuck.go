@@ -32,7 +32,7 @@ func (s *stuck) Run(ctx context.Context, c console) error {
 		return invalid("--limit", "must be positive")
 	}
 	return s.read(ctx, "stuck", c, func(b broker, now time.Time) (listing, error) {
-		found, err := b.reader().Stuck(ctx, now.Add(-s.Older), int(s.Limit), now)
+		found, err := b.Stuck(ctx, now.Add(-s.Older), int(s.Limit), now)
 		return s.list(found, now), err
 	})
 }

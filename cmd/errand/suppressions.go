@@ -53,7 +53,7 @@ func (s *suppressed) Run(ctx context.Context, c console) error {
 		filters := []string{">"}
 		if s.Address != "" {
 			filters = nil
-			keys := (&bus.Secrets{Conn: b.nc, Given: given}).KeysOf(ctx, s.Address)
+			keys := (&bus.Secrets{Conn: b.Conn, Given: given}).KeysOf(ctx, s.Address)
 			if len(keys) == 0 {
 				return listing{}, act.ErrNoKeys
 			}
@@ -64,15 +64,15 @@ func (s *suppressed) Run(ctx context.Context, c console) error {
 		var all []bus.Message
 		for _, filter := range filters {
 			scan := bus.Scan{Stream: bus.Suppressions, Filter: filter}
-			some, err := scan.ToNewest(ctx, b.nc, int(s.Limit))
+			some, err := scan.ToNewest(ctx, b.Conn, int(s.Limit))
 			if err == nil && some {
-				err = scan.Each(ctx, b.nc, func(m bus.Message) bool { all = append(all, m); return true })
+				err = scan.Each(ctx, b.Conn, func(m bus.Message) bool { all = append(all, m); return true })
 			}
 			if err != nil {
 				return listing{}, err
 			}
 		}
-		programs, err := bus.AskStatus(ctx, b.nc)
+		programs, err := bus.AskStatus(ctx, b.Conn)
 		l := listSuppressions(all, now)
 		l.text = func(c console) { fmt.Fprintln(c.out, inspect.Suppressing(programs)) }
 		return l, err

@@ -45,7 +45,7 @@ func (w *waiting) run(ctx context.Context) error {
 	said := ""
 	for silence := firstStatus; ; silence = nextStatus {
 		round, cancel := context.WithTimeout(ctx, silence)
-		outcome, err := client.New(w.b.js).Wait(round, w.receipt)
+		outcome, err := client.New(w.b.JS).Wait(round, w.receipt)
 		cancel()
 		switch {
 		case err == nil:
@@ -79,7 +79,7 @@ func (w *waiting) status(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, statusWait)
 	defer cancel()
 	var stories []inspect.Story
-	w.b.quiet(func() { stories, _ = w.b.reader().Stories(ctx, w.receipt.RequestID, time.Now()) })
+	w.b.quiet(func() { stories, _ = w.b.Stories(ctx, w.receipt.RequestID, time.Now()) })
 	for _, s := range stories {
 		switch {
 		case s.Operation != w.receipt.Operation && s.State != inspect.NeverSeen:
@@ -129,7 +129,7 @@ func (w *waiting) show(ctx context.Context, outcome client.Outcome) error {
 func (w *waiting) records(ctx context.Context) (records []json.RawMessage, err error) {
 	records = []json.RawMessage{}
 	pages := bus.Scan{Stream: bus.MandateEvents, Filter: w.receipt.Operation.Subject(messages.Page, w.receipt.RequestID)}
-	err = pages.Each(ctx, w.b.nc, func(m bus.Message) bool {
+	err = pages.Each(ctx, w.b.Conn, func(m bus.Message) bool {
 		var page messages.TransactionsPage
 		if messages.DecodeEvent(m.Data, &page) == nil && page.Fingerprint == w.receipt.Fingerprint {
 			records = append(records, page.Records...)

@@ -65,8 +65,8 @@ func (w *watch) Run(ctx context.Context, c console) error {
 	if err != nil {
 		return err
 	}
-	defer b.nc.Close()
-	f, err := follow(ctx, b, patterns, startAt{since: w.Since.From(time.Now()), last: w.Last})
+	defer b.Conn.Close()
+	f, err := follow(ctx, b, patterns, w.Since.From(time.Now()), w.Last)
 	if err != nil {
 		return ended(ctx, err)
 	}

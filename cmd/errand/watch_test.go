@@ -122,8 +122,8 @@ func TestWatchEndsItsReplayWhenOldEventsAreRemovedMeanwhile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(b.nc.Close)
-	f, err := follow(ctx, b, []string{"mail.send.>"}, startAt{since: time.Now().Add(-time.Hour)})
+	t.Cleanup(b.Conn.Close)
+	f, err := follow(ctx, b, []string{"mail.send.>"}, time.Now().Add(-time.Hour), 0)
 	if err != nil {
 		t.Fatal(err)
 	}

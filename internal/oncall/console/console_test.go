@@ -248,7 +248,7 @@ func TestAGroupOfDeadLettersLeadsToItsLettersAndTheirPlan(t *testing.T) {
 	t.Parallel()
 	in := installed(t)
 	in.failed("order-1")
-	page := in.shows("/dead-letters", "order-1")
+	page := in.shows("/dead-letters", "?operation=mandate.enroll")
 	links := regexp.MustCompile(`href="(/[a-z-]+\?operation=[^"]+)"`).FindAllStringSubmatch(page, -1)
 	if len(links) != 2 {
 		t.Fatalf("it links to %q, want a list and a plan", links)
