@@ -74,34 +74,32 @@ type place struct {
 
 // Next returns the first event at or behind a sequence of the events stream or, where that is 0, a time; see mandates.FollowUp.
 func (r *Rare) Next(ctx context.Context, from uint64, since time.Time) (history.Pending, error) {
-	return insist(ctx, r.Store.Publisher.nc, r.Operation, func() (history.Pending, error) { return r.next(ctx, from, since) })
-}
-
-// next looks for the event among those that are known, and learns of others when none of them is wanted: they come later.
-func (r *Rare) next(ctx context.Context, from uint64, since time.Time) (history.Pending, error) {
-	for learned := false; ; {
-		subject, p := "", place{}
-		for s, other := range r.known {
-			if (from > 0 && other.sequence >= from || from == 0 && !other.at.Before(since)) && (subject == "" || other.sequence < p.sequence) {
-				subject, p = s, other
+	nc, learned := r.Store.Publisher.nc, false
+	return insist(ctx, nc, r.Operation, func() (history.Pending, error) {
+		for {
+			subject, p := "", place{}
+			for s, other := range r.known {
+				if (from > 0 && other.sequence >= from || from == 0 && !other.at.Before(since)) && (subject == "" || other.sequence < p.sequence) {
+					subject, p = s, other
+				}
+			}
+			switch {
+			case subject == "" && learned:
+				return r.end, nil
+			case subject == "": // others come later than those that are known
+				if err := r.learn(ctx); err != nil {
+					return history.Pending{}, err
+				}
+				learned = true
+			default:
+				got, err := anywhere(ctx, nc, EventsOf(r.Operation), map[string]any{"seq": p.sequence})
+				if err != nil || got != nil && got.Subject == subject {
+					return pendingIn(got), err
+				}
+				delete(r.known, subject) // it was removed, or the stream was made again
 			}
 		}
-		switch {
-		case subject == "" && learned:
-			return r.end, nil
-		case subject == "":
-			if err := r.learn(ctx); err != nil {
-				return history.Pending{}, err
-			}
-			learned = true
-		default:
-			got, err := anywhere(ctx, r.Store.Publisher.nc, EventsOf(r.Operation), map[string]any{"seq": p.sequence})
-			if err != nil || got != nil && got.Subject == subject {
-				return pendingIn(got), err
-			}
-			delete(r.known, subject) // it was removed, or the stream was made again
-		}
-	}
+	})
 }
 
 // learn asks where the last message of each subject is, unless that is known.
@@ -141,35 +139,31 @@ func pendingIn(m *Message) history.Pending {
 func (s EventStore) Open(ctx context.Context, op messages.Operation, state messages.State, from uint64, since time.Time) (
 	history.Pending, error,
 ) {
-	return insist(ctx, s.Publisher.nc, op, func() (history.Pending, error) { return s.open(ctx, op, state, from, since) })
-}
-
-func (s EventStore) open(ctx context.Context, op messages.Operation, state messages.State, from uint64, since time.Time) (
-	history.Pending, error,
-) {
 	nc, stream, filter := s.Publisher.nc, EventsOf(op), op.Subject(state, "*")
-	has, err := askIndex(ctx, nc, stream, "")
-	if err != nil {
-		return history.Pending{}, err
-	}
-	first, none := has.State.First, history.Pending{Sequence: has.State.Last, At: has.Created}
-	what := map[string]any{"next_by_subj": filter, "seq": from}
-	switch {
-	case from > has.State.Last || has.State.Last == 0:
-		return none, nil
-	case from == 0 && since.After(has.State.Begins):
-		delete(what, "seq")
-		what["start_time"] = since.UTC()
-	case from <= first: // from the first message on, the server would go through all subjects
-		got, err := fromLeader(ctx, nc, stream, map[string]any{"seq": first})
-		if err != nil || got != nil && wire.MatchSubject(filter, got.Subject) {
-			return pendingIn(got), err
+	return insist(ctx, nc, op, func() (history.Pending, error) {
+		has, err := askIndex(ctx, nc, stream, "")
+		if err != nil {
+			return history.Pending{}, err
 		}
-		what["seq"] = first + 1
-	}
-	got, err := fromLeader(ctx, nc, stream, what)
-	if err != nil || got == nil {
-		return none, err
-	}
-	return pendingIn(got), nil
+		first, none := has.State.First, history.Pending{Sequence: has.State.Last, At: has.Created}
+		what := map[string]any{"next_by_subj": filter, "seq": from}
+		switch {
+		case from > has.State.Last || has.State.Last == 0:
+			return none, nil
+		case from == 0 && since.After(has.State.Begins):
+			delete(what, "seq")
+			what["start_time"] = since.UTC()
+		case from <= first: // from the first message on, the server would go through all subjects
+			got, err := fromLeader(ctx, nc, stream, map[string]any{"seq": first})
+			if err != nil || got != nil && wire.MatchSubject(filter, got.Subject) {
+				return pendingIn(got), err
+			}
+			what["seq"] = first + 1
+		}
+		got, err := fromLeader(ctx, nc, stream, what)
+		if err != nil || got == nil {
+			return none, err
+		}
+		return pendingIn(got), nil
+	})
 }

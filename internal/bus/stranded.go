@@ -7,6 +7,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/retry"
@@ -25,11 +26,7 @@ func (q Queue) Operation() messages.Operation {
 // consumer ahead of messages that it never delivered. The counts are not of one instant. Each reading may be wrong by the requests
 // that come and end meanwhile, in either direction, so only what several readings agree on is forgotten.
 func Forgotten(ctx context.Context, js jetstream.JetStream, q Queue) (int, error) {
-	stream, err := js.Stream(ctx, q.Stream)
-	if err != nil {
-		return 0, err
-	}
-	before, err := stored(ctx, stream, q)
+	before, err := stored(ctx, js.Conn(), q)
 	if err != nil {
 		return 0, err
 	}
@@ -37,21 +34,17 @@ func Forgotten(ctx context.Context, js jetstream.JetStream, q Queue) (int, error
 	if err != nil {
 		return 0, err
 	}
-	after, err := stored(ctx, stream, q)
+	after, err := stored(ctx, js.Conn(), q)
 	info := consumer.CachedInfo()
 	return max(min(before, after)-int(info.NumPending)-info.NumAckPending, 0), err
 }
 
-func stored(ctx context.Context, stream jetstream.Stream, q Queue) (int, error) {
-	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(q.Filter))
-	if err != nil {
-		return 0, err
-	}
-	n := 0
-	for _, of := range info.State.Subjects {
+func stored(ctx context.Context, nc *nats.Conn, q Queue) (n int, err error) {
+	has, err := askIndex(ctx, nc, q.Stream, q.Filter)
+	for _, of := range has.State.Subjects {
 		n += int(of)
 	}
-	return n, nil
+	return n, err
 }
 
 // readings is how many readings Stranded takes.

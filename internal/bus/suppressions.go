@@ -49,9 +49,7 @@ const (
 func suppressionSubject(kind, key string) string { return "suppression." + kind + "." + key }
 
 // SuppressionFilter matches what is stored about an address.
-func SuppressionFilter(k mailbox.Key) string {
-	return suppressionSubject("*", k.String())
-}
+func SuppressionFilter(k mailbox.Key) string { return suppressionSubject("*", k.String()) }
 
 // Suppress stores suppressions, in no order.
 func (p *Publisher) Suppress(ctx context.Context, all []Suppression) error {

@@ -37,7 +37,7 @@ import (
 //	429  too many for one request
 //	503  it is not stored: send it again
 type Handler struct {
-	// Secrets are the secrets that tokens were made with, now and before: see NewAddresses.
+	// Secrets are the secrets that tokens were made with, now and before: see ReturnURL.
 	Secrets []clients.Secret
 	// Checksum is the secret that the service signs with; empty if it is not known.
 	Checksum     clients.Secret
@@ -118,11 +118,6 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request, request string)
 // enter takes a place, and waits a moment for one.
 func (h *Handler) enter(ctx context.Context) bool {
 	h.once.Do(func() { h.places = make(chan struct{}, maxPlaces) })
-	select {
-	case h.places <- struct{}{}:
-		return true
-	default:
-	}
 	ctx, cancel := context.WithTimeout(ctx, retry.CallbackCrowd)
 	defer cancel()
 	select {

@@ -56,11 +56,11 @@ func (in *inbox) send(method, target, contentType string, body io.Reader) *httpt
 
 func addressOf(t *testing.T, secret, id string) string {
 	t.Helper()
-	a, err := NewAddresses("https://callbacks.example.com/mandates/", false, clients.NewSecret(secret))
+	of, err := ReturnURL("https://callbacks.example.com/mandates/", false, clients.NewSecret(secret))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return a.URL(id)
+	return of(id)
 }
 
 func TestACallbackIsStoredAsItWasSent(t *testing.T) {
@@ -297,11 +297,11 @@ func TestAnAddressThatIsNotSafeIsRefused(t *testing.T) {
 		"https://a.example?q": false, "https://a.example#f": false, "https://a b": false,
 		"https://a.example/b?": false, "https://a.example/b#": false, "https://:8090": false, "https://a.example/b c": false,
 		"https://a.example/%zz": false, "https://a.example/b ": false} {
-		if _, err := NewAddresses(base, false, secret); (err == nil) != want {
+		if _, err := ReturnURL(base, false, secret); (err == nil) != want {
 			t.Errorf("%s: %v", base, err)
 		}
 	}
-	if _, err := NewAddresses("http://a.example", true, secret); err != nil {
+	if _, err := ReturnURL("http://a.example", true, secret); err != nil {
 		t.Error(err)
 	}
 }

@@ -1,6 +1,6 @@
 // Package callback stores what the e-mandate service sends to an enrollment's return_url as an event, then answers.
 //
-//	Addresses.URL ─► return_url of an enrollment ─► the service ─► Handler ─► mandate.callback.received.<id>
+//	ReturnURL ─► return_url of an enrollment ─► the service ─► Handler ─► mandate.callback.received.<id>
 //
 // A callback is a hint and never the truth: the service documents neither its payload nor a signature, and anybody with
 // the URL can send one. What became of an enrollment is what the transaction list says.
@@ -23,16 +23,9 @@ import (
 	"errand/pkg/clients"
 )
 
-// Addresses make the return_url of each request from the receiver's address and a secret: nobody
-// without the secret can make one.
-type Addresses struct {
-	base   string
-	secret clients.Secret
-}
-
-// NewAddresses makes addresses under an absolute https URL, or an http URL of this machine; any
-// http URL if plain is set.
-func NewAddresses(base string, plain bool, secret clients.Secret) (*Addresses, error) {
+// ReturnURL returns what makes the return_url of a request, <base>/<request id>/<token>: nobody without the secret can make one. base is
+// the receiver's address, an absolute https URL, or an http URL of this machine; any http URL if plain is set.
+func ReturnURL(base string, plain bool, secret clients.Secret) (of func(id string) string, err error) {
 	u, err := url.Parse(base)
 	switch {
 	case err != nil || u.Hostname() == "" || u.User != nil || strings.ContainsAny(base, "?# "):
@@ -42,11 +35,9 @@ func NewAddresses(base string, plain bool, secret clients.Secret) (*Addresses, e
 	case u.Scheme == "http" && !plain && !loopback.Is(u.Hostname()):
 		return nil, errors.New("must begin with https://: over http:// anybody on the way can read what the service sends of payers")
 	}
-	return &Addresses{strings.TrimRight(base, "/"), secret}, nil
+	base = strings.TrimRight(base, "/")
+	return func(id string) string { return base + "/" + id + "/" + token(secret, id) }, nil
 }
-
-// URL is the return_url of a request: <base>/<request id>/<token>.
-func (a *Addresses) URL(id string) string { return a.base + "/" + id + "/" + token(a.secret, id) }
 
 // requestOf is the id of a path's request, by its last two segments; "" means that the token is not that request's.
 func requestOf(path string, secrets []clients.Secret) string {

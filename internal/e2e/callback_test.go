@@ -55,18 +55,18 @@ var (
 // receiver is a callback-receiver as a process, and who sends to it.
 type receiver struct {
 	*process
-	addresses *callback.Addresses
-	client    *http.Client
+	address func(id string) string
+	client  *http.Client
 }
 
 const callbackSecret = "callback-secret-of-the-tests-" + secretMark
 
 func (in *installation) receiver(addr string, env ...string) *receiver {
 	in.t.Helper()
-	addresses, err := callback.NewAddresses("http://"+addr+"/mandates", false, clients.NewSecret(callbackSecret))
+	address, err := callback.ReturnURL("http://"+addr+"/mandates", false, clients.NewSecret(callbackSecret))
 	must(in.t, err)
 	r := &receiver{in.start("callback-receiver", append(env, "MANDATE_CALLBACK_SECRET="+callbackSecret, "CALLBACK_LISTEN="+addr)...),
-		addresses,
+		address,
 		&http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 300}, Timeout: 30 * time.Second}}
 	in.t.Cleanup(r.client.CloseIdleConnections)
 	in.untilReady(r.process)
@@ -75,7 +75,7 @@ func (in *installation) receiver(addr string, env ...string) *receiver {
 
 // post sends a callback; 0 means that it was not answered.
 func (r *receiver) post(id, body string) (status int, retryAfter string) {
-	answer, err := r.client.Post(r.addresses.URL(id), "application/json", strings.NewReader(body))
+	answer, err := r.client.Post(r.address(id), "application/json", strings.NewReader(body))
 	if err != nil {
 		return 0, ""
 	}

@@ -43,15 +43,12 @@ type operationHold struct {
 	hold *hold.Hold
 }
 
-// waitsFor says what a program that starts waits for.
+// waitsFor says what a program that starts waits for, "" when it is running.
 func (r *readiness) waitsFor(what string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.starting = what
 }
-
-// started ends what the program waits for.
-func (r *readiness) started() { r.waitsFor("") }
 
 // add adds a check that returns what is wrong, or "".
 func (r *readiness) add(check func() string) {

@@ -89,28 +89,20 @@ func (r *runtime) problem(ctx context.Context, queues []bus.Queue, streams []str
 // note keeps the result of a check; what could not be read stays as it was.
 func (r *runtime) note(found bus.Found) {
 	r.metrics.set(found)
-	r.ready.pauses(strings.TrimSpace(pausesOf(found) + "\n" + r.untaken(found)))
+	r.ready.pauses(r.notWorked(found))
 	if found.Queues != nil {
 		r.keptFor.Store(int64(found.Kept))
 		r.newer.Store(found.Newer)
 	}
 }
 
-// pausesOf says which queues are paused, a line for each.
-func pausesOf(found bus.Found) string {
+// notWorked says which queues are paused, and whose lanes were declared after the program started, a line for each.
+func (r *runtime) notWorked(found bus.Found) string {
 	var lines []string
 	for _, q := range found.All {
 		if c := found.Queues[q.Name]; c != nil && c.CachedInfo().Paused {
 			lines = append(lines, fmt.Sprintf("%s is paused until %s", q, c.CachedInfo().Config.PauseUntil.UTC().Format(time.RFC3339)))
 		}
-	}
-	return strings.Join(lines, "\n")
-}
-
-// untaken says which lanes were declared after the program started, a line for each.
-func (r *runtime) untaken(found bus.Found) string {
-	var lines []string
-	for _, q := range found.All {
 		if !slices.Contains(r.taken, q) {
 			lines = append(lines, fmt.Sprintf("%s was declared after this program started, which does not take its requests: restart it", q))
 		}

@@ -67,7 +67,7 @@ func (p *MandateConsumer) Run(ctx context.Context) error {
 	}
 
 	store := bus.EventStore{Publisher: r.publisher, Source: "/errand/mandate-consumer"}
-	caller, withoutPayer := p.caller(ctx, &p.Common, limit), p.withoutPayer()
+	caller, withoutPayer := p.caller(ctx, &p.Common, limit), p.EventPayerData == "none"
 	enrollHold := r.hold(messages.Enroll, "mandate service (enroll)", p.RetryMax)
 	listHold := r.hold(messages.Transactions, "mandate service (transactions)", p.RetryMax)
 	enrollHold.Read = withSlot(caller.Slots, func(ctx context.Context) error { // reading a page of the list is harmless
@@ -105,13 +105,10 @@ func (p *MandateConsumer) resolver(r *runtime, store bus.EventStore, list *manda
 		ages = retry.ResolveAges
 	}
 	return &enroll.Resolver{List: list, Held: held.Active, Log: store, Logger: r.log, Ages: ages,
-		WithoutPayer: p.withoutPayer(),
+		WithoutPayer: p.EventPayerData == "none",
 		Next:         (&bus.Rare{Store: store, Operation: messages.Enroll, State: messages.Uncertain}).Next,
 		Resolved:     func(outcome messages.State) { resolved.WithLabelValues(string(outcome)).Inc() }}
 }
-
-// withoutPayer reports whether events are to hold nothing of payers.
-func (p *MandateConsumer) withoutPayer() bool { return p.EventPayerData == "none" }
 
 // returnURL returns what makes the return_url of enrollments without one; nil if they go without.
 func (c *Callbacks) returnURL(plain bool) (func(id string) string, error) {
@@ -127,9 +124,9 @@ func (c *Callbacks) returnURL(plain bool) (func(id string) string, error) {
 		return nil, &Invalid{"MANDATE_CALLBACK_SECRET",
 			"is not set, and MANDATE_CALLBACK_URL is: the same secret as callback-receiver has (or MANDATE_CALLBACK_SECRET_FILE)"}
 	}
-	a, err := callback.NewAddresses(c.CallbackURL, plain, secrets[0])
+	of, err := callback.ReturnURL(c.CallbackURL, plain, secrets[0])
 	if err != nil {
-		return nil, &Invalid{"MANDATE_CALLBACK_URL", err.Error()}
+		err = &Invalid{"MANDATE_CALLBACK_URL", err.Error()}
 	}
-	return a.URL, nil
+	return of, err
 }

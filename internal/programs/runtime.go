@@ -160,7 +160,7 @@ func (r *runtime) work(ctx context.Context, grace time.Duration, runs ...func(ct
 			r.nc.Close()
 		}
 	})
-	r.ready.started()
+	r.ready.waitsFor("")
 	r.log.Info().Msg("started")
 	errs := make(chan error, len(runs))
 	for _, run := range runs {

@@ -2,6 +2,7 @@ package programs
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -128,7 +129,7 @@ type reload struct {
 
 	mu        sync.Mutex
 	next      time.Time // no reload before
-	lastError string    // of the last reload; "" if there was none
+	lastError string    // of the last reload
 }
 
 // observe is called with every call to the upstream.
@@ -144,12 +145,9 @@ func (r *reload) observe(c clients.Call) {
 	}
 	r.next = now.Add(r.every)
 	changed, err := r.secrets()
-	problem := ""
-	if err != nil {
-		problem = err.Error()
-	}
+	problem := fmt.Sprint(err)
 	switch {
-	case problem != "" && problem != r.lastError:
+	case err != nil && problem != r.lastError:
 		r.log.Warn().Err(err).Msg("secrets cannot be read again, the old ones are kept")
 	case changed:
 		r.log.Info().Int("status", c.Status).Msg("credentials reloaded")

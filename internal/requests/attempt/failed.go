@@ -102,10 +102,9 @@ const heldTries = 5
 
 // accountFault defers a request that met held, or ends it if its own credentials are at fault: held while others succeeded.
 func (r *run[T]) accountFault(ctx context.Context, e *clients.Error) error {
-	h := r.Permit.Hold()
 	own := r.OwnKey && (e.Status == 401 || e.Status == 402 || e.Status == 403)
 	alone := r.result.HeldCount > 0 && r.Prior.State == messages.Deferred && r.Prior.Reason == messages.ReasonHeld &&
-		h.SucceededSince(r.Prior.At.Time)
+		r.Permit.SucceededSince(r.Prior.At.Time)
 	switch {
 	case r.result.HeldCount == 0:
 		r.result.HeldCount = 1

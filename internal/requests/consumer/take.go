@@ -387,8 +387,8 @@ func (c *Consumer[R]) decode(d *delivery[R]) (meta messages.Meta) {
 
 // history is the request's history under one of its ids.
 func (c *Consumer[R]) history(d *delivery[R], id string) *history.History {
-	return &history.History{Log: c.Log, Operation: c.op.Name, ID: id, Fingerprint: d.digest, Published: d.published, Trace: bus.TraceOf(d.Header),
-		Lane:     d.lane,
+	return &history.History{Log: c.Log, Operation: c.op.Name, ID: id, Fingerprint: d.digest, Published: d.published,
+		Trace: bus.TraceOf(d.Header), Lane: d.lane,
 		Numbered: !d.claimed && slices.Contains(d.ids[len(d.ids)-queueIDs:], id)}
 }
 

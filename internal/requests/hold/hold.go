@@ -101,13 +101,6 @@ func (h *Hold) Doubt() string {
 	return fmt.Sprintf("%s turns calls away since %s, and answered none well", h.Service, h.counts.first.UTC().Format(time.RFC3339))
 }
 
-// SucceededSince reports whether a call was answered well since t.
-func (h *Hold) SucceededSince(t time.Time) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.success.After(t)
-}
-
 // observe notes what came of a call.
 func (h *Hold) observe(request string, c Call) {
 	h.mu.Lock()
@@ -398,8 +391,12 @@ func (p *Permit) Call() error {
 // Observe notes what came of a call.
 func (p *Permit) Observe(c Call) { p.hold.observe(p.request, c) }
 
-// Hold is the breaker of the permit's operation.
-func (p *Permit) Hold() *Hold { return p.hold }
+// SucceededSince reports whether a call of the permit's operation was answered well since t.
+func (p *Permit) SucceededSince(t time.Time) bool {
+	p.hold.mu.Lock()
+	defer p.hold.mu.Unlock()
+	return p.hold.success.After(t)
+}
 
 // Probe reports whether the permit is for a probe.
 func (p *Permit) Probe() bool { return p.probe }

@@ -191,16 +191,16 @@ func TestSucceededSinceKnowsTheLastGoodAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHold()
 		before := time.Now()
-		if h.SucceededSince(before) {
+		if h.Permit().SucceededSince(before) {
 			t.Error("a success before any call")
 		}
 		time.Sleep(time.Second)
 		observe(t, h, "a 403, a busy, a 500")
-		if h.SucceededSince(before) {
+		if h.Permit().SucceededSince(before) {
 			t.Error("a failure counted as a success")
 		}
 		observe(t, h, "a refused")
-		if !h.SucceededSince(before) || h.SucceededSince(time.Now()) {
+		if !h.Permit().SucceededSince(before) || h.Permit().SucceededSince(time.Now()) {
 			t.Error("the success is not when it was")
 		}
 	})
@@ -609,7 +609,7 @@ func TestManyWorkersShareAHold(t *testing.T) {
 				if p.Call() == nil {
 					p.Observe([]Call{results["403"], results["500"], results["ok"], results["busy out"]}[(n+w)%4])
 				}
-				_, _, _ = h.Why(), p.Spent(), h.SucceededSince(time.Now())
+				_, _, _ = h.Why(), p.Spent(), p.SucceededSince(time.Now())
 				if p.Probe() {
 					probing.Add(-1)
 				}
