@@ -90,6 +90,7 @@ type AlreadyDoneError struct {
 	State    messages.State
 	Body     []byte
 	Sequence uint64
+	At       time.Time // when it was stored
 }
 
 func (e *AlreadyDoneError) Error() string { return "history: already " + string(e.State) }
@@ -248,7 +249,7 @@ func (h *History) Read(ctx context.Context) (Prior, error) {
 	switch {
 	case p.State == messages.Reopened && p.Fingerprint == "": // nobody knows what is to be run
 		return Prior{}, h.corrupt(e)
-	case h.Numbered && e.At.Before(h.Published.Add(-serverClocks)):
+	case h.Numbered && h.Follows(e.At):
 		return Prior{}, &ConflictError{ID: h.ID, Older: true}
 	case h.Fingerprint != "" && p.Fingerprint != "" && p.Fingerprint != h.Fingerprint:
 		conflict := &ConflictError{ID: h.ID}
@@ -261,7 +262,7 @@ func (h *History) Read(ctx context.Context) (Prior, error) {
 	case h.ReopenedAt > e.Sequence && (p.nothingDone() || h.Named && p.inDoubt()):
 		return h.reopenedBatch(ctx, p)
 	case p.State.Final(h.Operation):
-		return Prior{}, &AlreadyDoneError{State: p.State, Body: e.Body, Sequence: e.Sequence}
+		return Prior{}, &AlreadyDoneError{State: p.State, Body: e.Body, Sequence: e.Sequence, At: e.At}
 	case p.State == messages.Deferred && p.NotBefore.After(now):
 		later := &RetryLaterError{At: p.NotBefore.Time}
 		if p.Reason == messages.ReasonScheduled {
@@ -274,6 +275,9 @@ func (h *History) Read(ctx context.Context) (Prior, error) {
 	}
 	return p, nil
 }
+
+// Follows reports whether the request was surely published after an event that was stored at a time.
+func (h *History) Follows(at time.Time) bool { return at.Before(h.Published.Add(-serverClocks)) }
 
 func (h *History) corrupt(e Entry) error {
 	return fmt.Errorf("history: read %s: %w: sequence %d", h.ID, ErrCorrupt, e.Sequence)
@@ -348,7 +352,7 @@ func (h *History) formerly(ctx context.Context) (done *AlreadyDoneError, err err
 			return done, err
 		}
 		if f, _ := ReadFacts(e.Body); f.Fingerprint == h.Fingerprint && !e.At.Before(h.Published) {
-			done = &AlreadyDoneError{State: messages.Failed, Body: e.Body, Sequence: e.Sequence}
+			done = &AlreadyDoneError{State: messages.Failed, Body: e.Body, Sequence: e.Sequence, At: e.At}
 		}
 		from = e.Sequence + 1
 	}

@@ -78,9 +78,11 @@ func ErasureOf(ctx context.Context, r inspect.Reader, op messages.Operation, id 
 			}
 		}
 	}
-	began := time.Time{} // it has no earlier dead letter; one without a history may have any
+	began := time.Time{} // it has no earlier dead letter; one without a history, or that was reopened without one, may have any
 	err = bus.EachOf(ctx, r.Conn, bus.EventsOf(op), op.Filter(id), func(m bus.Message) bool {
-		began = m.Time.Add(-time.Second) // another server's clock may be behind
+		if messages.StateOf(m.Subject) != messages.Reopened {
+			began = m.Time.Add(-time.Second) // another server's clock may be behind
+		}
 		return false
 	})
 	if err == nil {

@@ -514,6 +514,19 @@ func TestAnErasureReadsNothingOlderThanItsRequest(t *testing.T) {
 	}
 }
 
+func TestADeadLetterThatWasRedrivenWithoutItsHistoryIsErased(t *testing.T) {
+	t.Parallel()
+	p := ann(t)
+	store(t, p, "dead.mail.send.requested", `{"to":"ann@example.com"}`, bus.HeaderRequestID, "letter")
+	<-time.After(1100 * time.Millisecond) // what another server's clock may be behind
+	store(t, p, "mail.send.reopened.letter", `{"by":"ben","why":"x"}`)
+	store(t, p, "mail.send.accepted.letter", `{"recipients":1,"accepted":1}`)
+	e, err := act.ErasureOf(t.Context(), inspect.Reader{Conn: p.Conn, JS: p.JS}, messages.Send, "letter", time.Now())
+	if err != nil || e.DeadLetters != 1 {
+		t.Errorf("got %+v, %v, want its dead letter", e, err)
+	}
+}
+
 // A log-poller that dies once it has stored a suppression stores its row when it starts again, or finds the request erased. An
 // erasure that dies leaves what it needs to be done again.
 func TestASuppressionIsErasedWhoeverDied(t *testing.T) {

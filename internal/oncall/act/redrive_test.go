@@ -217,6 +217,10 @@ func TestAPlanKnowsWhatHasGoneOn(t *testing.T) {
 	if got := items[0]; got.RequestID != "expired" || got.Class != inspect.Twice {
 		t.Errorf("a dead letter without events: %+v", got)
 	}
+	after("expired", "reopened", print+`,"by":"ben","why":"x"`) // and killed
+	if got := d.plan("expired")[0]; got.Class != inspect.Reopened {
+		t.Errorf("a dead letter without other events: %+v", got)
+	}
 	for id, c := range map[string]struct {
 		to   string
 		want inspect.Class

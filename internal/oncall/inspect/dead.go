@@ -101,14 +101,15 @@ func (r Reader) DeadLettersOf(ctx context.Context, name string) (letters []DeadL
 
 // lettersOfRequest returns the dead letters of a request's last outcomes, the newest first; of one without events, all.
 func (r Reader) lettersOfRequest(ctx context.Context, name string) (letters []DeadLetter, err error) {
-	gone := true // all its events
+	gone := true // all its events, but for that it was reopened since
 	for _, op := range Operations {
-		if _, there, err := r.last(ctx, op, name); err != nil {
+		last, there, err := r.last(ctx, op, name)
+		if err != nil {
 			return nil, err
-		} else if !there {
+		}
+		if !there {
 			continue
 		}
-		gone = false
 		s := Story{RequestID: name, Operation: op}
 		for _, state := range leavesOne {
 			m, there, err := bus.Last(ctx, r.Conn, bus.EventsOf(op), op.Subject(state, name))
@@ -124,8 +125,9 @@ func (r Reader) lettersOfRequest(ctx context.Context, name string) (letters []De
 			return nil, err
 		}
 		letters = append(letters, found...)
+		gone = gone && len(found) == 0 && messages.StateOf(last.Subject) == messages.Reopened
 	}
-	if gone && IsID(name) { // a repeat left one later than its events
+	if gone && IsID(name) {
 		err = bus.Scan{Stream: bus.DeadLetters, Filter: "dead.>"}.Each(ctx, r.Conn, func(m bus.Message) bool {
 			if d := deadLetterOf(m); d.RequestID == name && slices.Contains(Operations, d.Operation) {
 				letters = append(letters, d)

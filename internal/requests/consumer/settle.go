@@ -189,14 +189,15 @@ func (c *Consumer[R]) ending(ctx context.Context, h *history.History, ev message
 	done, ok := errors.AsType[*history.AlreadyDoneError](err)
 	switch {
 	case ok:
-		end, body := ending{id: h.ID, state: done.State, sequence: done.Sequence, before: true, attempt: h.Attempt}, done.Body
+		end, body, at := ending{id: h.ID, state: done.State, sequence: done.Sequence, before: true, attempt: h.Attempt}, done.Body, done.At
 		if end.state == messages.Resolved {
 			was, err := c.Log.Leader(ctx, c.op.Name, c.op.Name.Subject(messages.Uncertain, h.ID)) // the dead letter is about it
 			if err != nil || was.Sequence == 0 {
 				return end, err
 			}
-			end.state, body, end.sequence = messages.Uncertain, was.Body, was.Sequence
+			end.state, body, at, end.sequence = messages.Uncertain, was.Body, was.At, was.Sequence
 		}
+		end.later = h.Follows(at)
 		if !end.wrong() {
 			return end, nil
 		}
@@ -312,6 +313,7 @@ type ending struct {
 	why      cause  // where it did not go well
 	sequence uint64 // of the event
 	before   bool   // it had ended before this delivery
+	later    bool   // it had ended before this message was published: it has its dead letter, and another would outlive its history
 	attempt  int
 }
 
@@ -319,8 +321,11 @@ func (e ending) wrong() bool {
 	return e.state == messages.Failed || e.state == messages.Uncertain || e.state == messages.Partial
 }
 
-// dead reports whether the request gets a dead letter: not if every batch was accepted, some with fewer recipients.
-func (e ending) dead() bool { return e.wrong() && !(e.state == messages.Partial && e.why.accepted) }
+// dead reports whether the message gets a dead letter: no late repeat does, and not if every batch was accepted, some with fewer
+// recipients.
+func (e ending) dead() bool {
+	return e.wrong() && !e.later && !(e.state == messages.Partial && e.why.accepted)
+}
 
 type cause struct {
 	history.Facts

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -145,6 +146,24 @@ func TestADeadLetterOfARepeatSaysWhatTheFirstDid(t *testing.T) {
 		}
 		if reason != c.reason {
 			t.Errorf("%s: the dead letter says %q, want %q", c.what, reason, c.reason)
+		}
+	}
+}
+
+// Another would be kept for as long after the repeat as the events are after the outcome.
+func TestALateRepeatLeavesNoDeadLetterThatOutlivesItsHistory(t *testing.T) {
+	for _, last := range []messages.State{messages.Uncertain, messages.Resolved} {
+		for _, later := range []time.Duration{0, 2 * time.Minute} {
+			h := newHarness(t)
+			for _, state := range slices.Compact([]messages.State{messages.Uncertain, last}) {
+				h.log.Put("mandate.enroll."+string(state)+".a1", []byte(`{"reason":"no_answer"}`))
+			}
+			repeat := h.open("", request, 1)
+			repeat.published = repeat.published.Add(later)
+			h.settle(t.Context(), repeat)
+			if left := h.dead() != nil; left != (later == 0) || left != h.last.DeadLetter || !h.last.Repeated {
+				t.Errorf("%s, published %v later: left a dead letter: %v, counted %+v", last, later, left, h.last)
+			}
 		}
 	}
 }
