@@ -42,6 +42,7 @@ func (l *limit) Run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		defer response.Body.Close()
 		answer, err := io.ReadAll(response.Body)
 		if err != nil {
 			return err
