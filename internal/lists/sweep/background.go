@@ -34,14 +34,14 @@ type background struct {
 func (r *run[T]) rest(ctx context.Context) error {
 	now, ordered := time.Now(), r.state.NewestFirst && !r.state.CompleteThrough.IsZero()
 	if r.near == nil && ordered && now.Sub(r.nearAt) >= r.roundEvery() {
-		r.near, r.nearAt = newReading(r.nearBack(now)), now
+		r.near, r.nearAt = newReading(r.nearBack(now), r.Limit), now
 	}
 	if len(r.open) == 0 && ordered && r.Recent == 0 && now.Sub(r.openAt) >= r.roundEvery() {
 		newer := func(a, b uint64) int { return r.known.open[a].at.Compare(r.known.open[b].at) }
 		r.open, r.openAt = slices.SortedFunc(maps.Keys(r.known.open), newer), now
 	}
 	if r.scan == nil && (r.state.Scanned > 0 || now.Sub(r.scanAt) >= r.scanEvery()) {
-		r.scan, r.scanAt = newReading(r.scanBack(now)), now
+		r.scan, r.scanAt = newReading(r.scanBack(now), r.Limit), now
 		if r.state.Scanned > 0 { // by the poller that led before: what is in front of that is not read again
 			r.scan.page, r.scan.skipped = r.state.Scanned/max(r.size, 1)+1, true
 		}

@@ -17,6 +17,7 @@ type reading struct {
 	read    int       // rows from the first on that surely were
 	far     int       // the last page so far
 	pages   int       // that were read
+	limit   int       // rows of a page that are asked for
 	size    int       // rows of a full page, whatever was asked for
 	end     int       // rows up to the last one of the page that was read last
 	total   int       // of the list, as the last page that had rows said; 0 if it did not
@@ -40,9 +41,9 @@ const (
 	maxRead  = 4 // pages that are read for each one of the list, to find rows that moved: totals may be guesses
 )
 
-// newReading begins a reading back to a time; zero means the whole list.
-func newReading(back time.Time) *reading {
-	return &reading{Began: time.Now(), Back: back, page: 1}
+// newReading begins a reading back to a time, by pages of so many rows; zero means the whole list.
+func newReading(back time.Time, limit int) *reading {
+	return &reading{Began: time.Now(), Back: back, page: 1, limit: limit}
 }
 
 // take takes the page that was asked for, and says what to ask for next.
@@ -50,7 +51,7 @@ func (w *reading) take(keys []uint64, total int) {
 	n := len(keys)
 	w.far = max(w.far, w.page)
 	if w.pages > 0 && n > w.size { // those before were shorter than full ones: nobody knows what they left out
-		*w = reading{Began: w.Began, Back: w.Back, page: 1, far: w.far, size: n}
+		*w = reading{Began: w.Began, Back: w.Back, page: 1, far: w.far, limit: w.limit, size: n}
 		return
 	}
 	w.size = max(w.size, n)
@@ -85,7 +86,7 @@ func (w *reading) take(keys []uint64, total int) {
 	if w.still++; n > 0 && (further || total > 0) {
 		w.still = 0
 	}
-	ends := total > 0 && w.end >= total && (!further || n < w.size || n == total)
+	ends := total > 0 && w.end >= total && (!further || n < w.size || n == total && n < w.limit) // the total of a full page may be its own
 	if w.done = ends || w.still > maxStill; !w.done && n > 0 {
 		w.page++
 	}

@@ -226,7 +226,7 @@ const maxAnchor = 100
 func (r *run[T]) head(ctx context.Context) error {
 	anchor := r.state.Anchor
 	if r.heading == nil {
-		r.heading, r.left = newReading(r.state.CompleteThrough), map[uint64]struct{}{}
+		r.heading, r.left = newReading(r.state.CompleteThrough, r.Limit), map[uint64]struct{}{}
 		for _, key := range anchor {
 			r.left[key] = struct{}{}
 		}

@@ -308,6 +308,7 @@ func TestALyingTotalCostsNoCalls(t *testing.T) {
 		"too low":         func() func(n int) int { return func(n int) int { return n / 2 } },
 		"too high":        func() func(n int) int { return func(n int) int { return 3 * n } },
 		"none":            func() func(n int) int { return func(int) int { return 0 } },
+		"of the page":     func() func(n int) int { return func(int) int { return 50 } },
 		"cached": func() func(n int) int {
 			var at time.Time
 			cached := 0
