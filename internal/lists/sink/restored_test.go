@@ -65,7 +65,6 @@ func noticesThatItWasSetBack(t *testing.T, prepare func(*sink.Store)) {
 			t.Fatal(err)
 		}
 		restart()
-		kept()
 	}
 	kept()
 	learn(t, d)
@@ -90,6 +89,7 @@ func noticesThatItWasSetBack(t *testing.T, prepare func(*sink.Store)) {
 	store(t, d, rows(3, 6)) // a restart alone is not a reason to learn anything
 
 	setBack()
+	kept()
 	wait := d.Publish(t.Context(), rows(6, 7))
 	requests(0) // what is begun behind it needs them before that one shows that events are gone
 	if _, err := wait(); !errors.Is(err, sweep.ErrReset) {
@@ -104,6 +104,7 @@ func noticesThatItWasSetBack(t *testing.T, prepare func(*sink.Store)) {
 	store(t, d, rows(3, 6))
 
 	setBack()
+	kept()
 	if err := count(map[sweep.ID]int{}, d); !errors.Is(err, sweep.ErrReset) {
 		t.Errorf("Learn where events are gone: %v, want %v", err, sweep.ErrReset)
 	}
@@ -122,7 +123,41 @@ func noticesThatItWasSetBack(t *testing.T, prepare func(*sink.Store)) {
 	restart()
 	store(t, d, rows(6, 9))
 	setBack()
+	kept()
 	if err := count(map[sweep.ID]int{}, d); !errors.Is(err, sweep.ErrReset) {
 		t.Errorf("Learn where only acknowledged events are gone: %v, want %v", err, sweep.ErrReset)
+	}
+
+	// Others of the stream write more than was lost before we do: the last watermark shows it.
+	mark := func() error { return d.Mark(t.Context(), sweep.Mark{At: time.Now()}) }
+	for what, notices := range map[string]func() error{
+		"Mark": mark,
+		"Kept": func() error { _, err := d.Kept(t.Context()); return err },
+	} {
+		d.Reset()
+		learn(t, d)
+		if err := mark(); err != nil {
+			t.Fatal(err)
+		}
+		n.Stop()
+		copied = t.TempDir()
+		if err := os.CopyFS(copied, os.DirFS(dir)); err != nil {
+			t.Fatal(err)
+		}
+		restart()
+		store(t, d, rows(3, 9))
+		if err := mark(); err != nil {
+			t.Fatal(err)
+		}
+		setBack()
+		for range 20 {
+			if _, err := nc.Request("mail.log.sent.r1.1", []byte("{}"), time.Minute); err != nil {
+				t.Fatal(err)
+			}
+		}
+		store(t, d, rows(9, 10))
+		if err := notices(); !errors.Is(err, sweep.ErrReset) {
+			t.Errorf("%s where others wrote more than was lost: %v, want %v", what, err, sweep.ErrReset)
+		}
 	}
 }

@@ -68,6 +68,7 @@ type Store struct {
 	ReadSince *atomic.Int64
 
 	highest   *uint64    // sequence of our messages that is known to be stored
+	marked    uint64     // sequence of the last watermark, as far as is known
 	atomic    bool       // the stream has replicas: events are stored in atomic batches
 	published bus.Replay // of the list's events
 	requests  bus.Replay
@@ -100,20 +101,20 @@ func (s *Store) Kept(ctx context.Context) (time.Time, error) {
 	if s.made = info.Created; again {
 		return time.Time{}, s.reset()
 	}
-	if state.LastSeq == 0 || state.Msgs > 0 && state.FirstSeq <= 1 {
-		return time.Time{}, nil
+	m, err := s.LastMark(ctx)
+	if err != nil || state.LastSeq == 0 || state.Msgs > 0 && state.FirstSeq <= 1 {
+		return time.Time{}, err
 	}
 	oldest := time.Now().Add(-maxAge)
 	if last := state.LastTime; maxAge > 0 && state.Msgs == 0 && !last.IsZero() && last.Before(oldest) {
 		return last.Add(time.Minute), nil // everything aged out: what came since was not published, but clocks may differ
 	}
-	m, err := s.LastMark(ctx)
 	// A row's time is by another clock, and before its event's.
 	since := slices.MinFunc([]time.Time{m.CompleteThrough, state.FirstTime.Add(time.Hour)}, time.Time.Compare)
 	if maxAge > 0 {
 		since = slices.MaxFunc([]time.Time{since, oldest.Add(max(time.Hour, maxAge/60))}, time.Time.Compare)
 	}
-	return since, err
+	return since, nil
 }
 
 // info is what the stream's leader says of it.
@@ -132,23 +133,34 @@ func (s *Store) Reset() { s.requests.Next, s.published.Next = 0, 0 }
 
 // reset gives up the leadership, because published events may be gone, and returns the error that says so.
 func (s *Store) reset() error {
-	s.turn, s.token = 0, 0
+	s.turn, s.token, s.marked = 0, 0, 0
 	s.highest = new(uint64) // what is under way still raises the other one
 	return fmt.Errorf("sink: %s: %w", s.stream, sweep.ErrReset)
 }
 
-// Mark stores how far the list was published, as a watermark. Errors: as for Publish.
+// Mark stores how far the list was published, as a watermark, if the last one is still there. Errors: as for Publish.
 func (s *Store) Mark(ctx context.Context, m sweep.Mark) error {
-	_, err := s.Publish(ctx, []messages.Event{{Operation: s.operation, State: messages.Marked, Body: watermarkOf(m)}})()
+	_, err := s.LastMark(ctx)
+	if err == nil {
+		_, err = s.Publish(ctx, []messages.Event{{Operation: s.operation, State: messages.Marked, Body: watermarkOf(m)}})()
+	}
+	if err == nil {
+		s.marked = *s.highest
+	}
 	return err
 }
 
-// LastMark returns what the last watermark says; a zero mark if there is none.
+// LastMark returns what the last watermark says; a zero mark if there is none. sweep.ErrReset: a later one was there, in a stream to
+// which others may have written more since than it has lost.
 func (s *Store) LastMark(ctx context.Context) (sweep.Mark, error) {
 	var w messages.Watermark
 	e, err := s.end(ctx, s.operation, s.operation.Subject(messages.Marked, ""))
-	if err == nil && e.Sequence != 0 {
-		err = messages.DecodeEvent(e.Body, &w)
+	switch {
+	case err != nil, e.Sequence == 0: // or it has aged out
+	case e.Sequence < s.marked:
+		err = s.reset()
+	default:
+		s.marked, err = e.Sequence, messages.DecodeEvent(e.Body, &w)
 	}
 	return markOf(w), err
 }

@@ -89,7 +89,7 @@ type Leadership interface {
 	Kept(ctx context.Context) (time.Time, error)
 	// Mark stores how far the list was published. Errors: as for Sink.Publish.
 	Mark(ctx context.Context, m Mark) error
-	// LastMark returns the last mark that was stored; a zero one if there is none.
+	// LastMark returns the last mark that was stored; a zero one if there is none. It may return ErrReset.
 	LastMark(ctx context.Context) (Mark, error)
 }
 
