@@ -37,8 +37,7 @@ const sharedText = 4 << 10
 // chose, so that no request can make an event that is too large to store.
 const maxNamed = 20
 
-// field is one member that a request may have. The fields of a request are in
-// the order of their names, which is the order of the fingerprint.
+// field is one member that a request may have.
 type field[R any] struct {
 	name string
 	need need
@@ -65,8 +64,8 @@ func decode[R any](data []byte, fields []field[R], r *R, checks ...check) (Meta,
 	if !ok {
 		return f.meta, f.err()
 	}
-	irregular := scanMembers(f, open, fields)
-	fingerprint(f, open, irregular, fields)
+	scanMembers(f, open, fields)
+	f.fingerprint(open)
 	for i, fl := range fields {
 		v := value{form: f, name: fl.name, at: f.found[i]}
 		v.raw = v.at.of(data)
@@ -108,14 +107,13 @@ func (f *form) open() (int, bool) {
 	return 0, false
 }
 
-// scanMembers finds the values of the fields. It reports whether there are other
-// members, or two of one name: irregular, and so invalid.
-func scanMembers[R any](f *form, open int, fields []field[R]) (irregular bool) {
+// scanMembers finds the values of the fields. Other members are faults, and so are two of one name.
+func scanMembers[R any](f *form, open int, fields []field[R]) {
 	var scratch [64]byte
 	for c := enter(f.text, open); ; {
 		key, at, ok := c.member()
 		if !ok {
-			return irregular
+			return
 		}
 		name := key.of(f.text)
 		if wire.HasEscape(name) {
@@ -129,10 +127,8 @@ func scanMembers[R any](f *form, open int, fields []field[R]) (irregular bool) {
 		}
 		switch {
 		case i == len(fields):
-			irregular = true
 			f.faultNamed(cleanName(string(name)), "is not a known field")
 		case f.found[i] != span{}:
-			irregular = true
 			f.fault(fields[i].name, "is given twice")
 		default:
 			f.found[i] = at

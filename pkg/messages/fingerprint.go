@@ -16,31 +16,12 @@ import (
 // fingerprint fills in the fingerprint: the SHA-256 of the body as compact JSON, keys
 // sorted by their text at every level, strings with no more escapes than JSON
 // asks for, numbers in their one form (see wire.AppendNumber), without the top
-// level's request_id. The fields are in the order of their names, which spares
-// sorting them; an irregular body, with other members, is sorted here.
-func fingerprint[R any](f *form, open int, irregular bool, fields []field[R]) {
+// level's request_id.
+func (f *form) fingerprint(open int) {
 	p := canonicalizers.Get().(*canonicalizer)
 	defer canonicalizers.Put(p)
 	p.begin(f.text)
-	if irregular {
-		p.object(open, 0)
-	} else {
-		p.add('{')
-		first := true
-		for i := range fields {
-			if f.found[i] == (span{}) || fields[i].name == "request_id" {
-				continue
-			}
-			p.separate(&first)
-			p.top = fields[i].name
-			p.add('"')
-			_, _ = p.out.WriteString(p.top)
-			p.add('"')
-			p.add(':')
-			p.value(f.found[i].from, 1)
-		}
-		p.add('}')
-	}
+	p.object(open, 0)
 	f.meta.Fingerprint = p.sum()
 	for _, name := range p.twice {
 		f.faultNamed(name, "is given twice")
@@ -55,7 +36,7 @@ type canonicalizer struct {
 	members []member
 	scratch []byte
 	result  [sha256.Size]byte
-	top     string   // the member of the top level that is being written
+	top     []byte   // the member of the top level that is being written
 	twice   []string // names given twice below the top level, or unknown ones at it
 }
 
@@ -79,7 +60,7 @@ const maxDepth = 32
 func (p *canonicalizer) begin(text []byte) {
 	p.hash.Reset()
 	p.out.Reset(p.hash)
-	p.text, p.top, p.twice = text, "", nil
+	p.text, p.top, p.twice = text, nil, nil
 }
 
 func (p *canonicalizer) sum() string {
@@ -173,8 +154,8 @@ func (p *canonicalizer) object(i, depth int) int {
 		m := p.members[j]
 		p.noteTwice(j, base, depth)
 		if depth == 0 {
-			p.top = string(m.key)
-			if p.top == "request_id" {
+			p.top = m.key
+			if string(p.top) == "request_id" {
 				continue
 			}
 		}
@@ -195,7 +176,7 @@ func (p *canonicalizer) noteTwice(j, base, depth int) {
 	}
 	name := cleanName(string(p.members[j].key))
 	if depth > 0 {
-		name = cleanName(p.top) + within + name
+		name = cleanName(string(p.top)) + within + name
 	}
 	p.twice = append(p.twice, name)
 }

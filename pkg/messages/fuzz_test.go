@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -132,20 +131,6 @@ func FuzzAddresses(f *testing.F) {
 		}
 		if bare(strings.Join(got, "")) != bare(strings.Join(elements, "")) {
 			t.Fatalf("%s: got %q", data, got)
-		}
-	})
-}
-
-func FuzzPlainURL(f *testing.F) {
-	for _, s := range []string{"https://a", "http://a.b-c/d?e=f&g=h", "https://a/:", "https://a:80", "http://-", "https://a/?b=c:d@e"} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, s string) {
-		if !isPlainURL(s) {
-			return
-		}
-		if u, err := url.Parse(s); err != nil || !isWebURL(u) || strings.ContainsAny(s, " \r\n") {
-			t.Fatalf("%q: net/url gives %v, %v", s, u, err)
 		}
 	})
 }

@@ -42,14 +42,6 @@ func (v value) unquoted() string {
 	return v.form.slice(span{v.at.from + 1, v.at.to - 1})
 }
 
-// unquotedPlain is the text of a string without escapes, else "".
-func (v value) unquotedPlain() string {
-	if v.kind != aString || wire.HasEscape(v.raw) {
-		return ""
-	}
-	return v.unquoted()
-}
-
 // string is the text of a string; "" means a fault, since an empty string counts as left out.
 func (v value) string() string {
 	if !v.must(v.kind == aString, "must be a string") {
@@ -154,9 +146,6 @@ func (v value) dateTime() string {
 
 // url is an absolute http or https URL.
 func (v value) url() string {
-	if s := v.unquotedPlain(); isPlainURL(s) {
-		return s
-	}
 	s, u := v.parsedURL()
 	if s == "" || !v.must(isWebURL(u), "must be an absolute http or https URL") {
 		return ""
@@ -175,27 +164,6 @@ func (v value) unsubscribe() string {
 		return ""
 	}
 	return s
-}
-
-// isPlainURL says whether s is what nearly all URLs are, a host name and a path
-// without escapes. Those it refuses are for net/url to judge.
-func isPlainURL(s string) bool {
-	rest, ok := strings.CutPrefix(s, "https://")
-	if !ok {
-		rest, ok = strings.CutPrefix(s, "http://")
-	}
-	if !ok || rest == "" || !wire.IsAlnum(rest[0]) || len(s) > wire.MaxURL {
-		return false
-	}
-	host := true
-	for i := range len(rest) {
-		c := rest[i]
-		host = host && c != '/'
-		if !wire.IsAlnum(c) && c != '.' && c != '-' && (host || strings.IndexByte("/?=&_~+,;:@!$*", c) < 0) {
-			return false
-		}
-	}
-	return true
 }
 
 func isWebURL(u *url.URL) bool {

@@ -44,11 +44,8 @@ func FuzzSent(f *testing.F) {
 		f.Add([]byte(body))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		accepted, want := 0, 0
+		accepted := 0
 		r := readSent(200, body, &accepted)
-		if diff := cmp.Diff(openSent(200, body, &want), r); diff != "" || r.Complete && accepted != want {
-			t.Errorf("%q is read as %d, want %d: %s", body, accepted, want, diff)
-		}
 		if r.Complete && (accepted < 0 || r.Envelope.Error || !json.Valid(body)) {
 			t.Errorf("%q is taken for a success with %d accepted", body, accepted)
 		}

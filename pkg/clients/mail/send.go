@@ -41,53 +41,11 @@ func (c *Client) Send(ctx context.Context, m Encoded, to []string) (accepted int
 }
 
 func readSent(status int, body []byte, accepted *int) clients.Reading {
-	if n, code, ok := scanSent(body); ok && status/100 == 2 {
-		*accepted = n
-		return clients.Reading{Complete: true, Envelope: &clients.Envelope{StatusCode: code}}
-	}
-	return openSent(status, body, accepted)
-}
-
-func openSent(status int, body []byte, accepted *int) clients.Reading {
 	return open(status, body, func(data sent) bool {
 		n, err := strconv.Atoi(string(data.TotalRecipient))
 		*accepted = n
 		return err == nil && n >= 0
 	})
-}
-
-// scanSent reads an answer as openSent does, quicker; false means that it is no plain success.
-func scanSent(body []byte) (accepted, code int, ok bool) {
-	if !json.Valid(body) {
-		return 0, 0, false
-	}
-	number := func(value []byte) int { // -1 for all else, such as a quoted one
-		if n, err := strconv.Atoi(string(value)); err == nil {
-			return n
-		}
-		return -1
-	}
-	accepted, good, whole := -1, false, true
-	simple := wire.Object(bytes.TrimSpace(body), func(key, value []byte) bool {
-		switch string(key) {
-		case "error":
-			good = string(value) == "false"
-		case "status_code":
-			code = number(value)
-		case "data":
-			whole = whole && wire.Object(value, func(key, value []byte) bool {
-				total := string(key) == "total_recipient"
-				if total {
-					accepted = number(value)
-				}
-				return total
-			})
-		default:
-			return false
-		}
-		return true
-	})
-	return accepted, code, simple && whole && good && code/100 == 2 && accepted >= 0
 }
 
 // Message is the document's message without its recipients.

@@ -1,7 +1,6 @@
 package mandate
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -91,41 +90,16 @@ func plain(text string) bool {
 
 // readEnrolled wants a url. An answer with another order number belongs to another request: behind its url is another payer.
 func readEnrolled(body []byte) (url, order string, ok bool) {
-	if !json.Valid(body) {
+	var answer struct {
+		OrderNumber any    `json:"order_number"` // of an unexpected type it names none
+		URL         string `json:"url"`
+	}
+	if json.Unmarshal(body, &answer) != nil {
 		return "", "", false
 	}
-	if url, order, ok = scanEnrolled(body); !ok {
-		var answer struct {
-			OrderNumber any    `json:"order_number"` // of an unexpected type it names none
-			URL         string `json:"url"`
-		}
-		if json.Unmarshal(body, &answer) != nil {
-			return "", "", false
-		}
-		url = answer.URL
-		order, _ = answer.OrderNumber.(string)
-	}
-	return url, strings.TrimSpace(order), strings.TrimSpace(url) != "" && len(url) <= longestURL
+	order, _ = answer.OrderNumber.(string)
+	return answer.URL, strings.TrimSpace(order), strings.TrimSpace(answer.URL) != "" && len(answer.URL) <= longestURL
 }
 
 // longestURL is far more than any browser opens, and little enough for an event.
 const longestURL = 8 << 10
-
-// scanEnrolled reads a valid answer as encoding/json does, quicker; false means that the answer is not simple.
-func scanEnrolled(body []byte) (url, order string, ok bool) {
-	texts := true
-	ok = wire.Object(bytes.TrimSpace(body), func(key, value []byte) bool {
-		into := &url
-		switch string(key) {
-		case "url":
-		case "order_number":
-			into = &order
-		default:
-			return false
-		}
-		texts = texts && value[0] == '"'
-		wire.Text(into, value)
-		return true
-	})
-	return url, order, ok && texts
-}
