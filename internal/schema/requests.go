@@ -187,7 +187,7 @@ var rules = map[string]object{
 		object{{"type", "object"}, {"maxProperties", 0}}, object{{"type", "array"}, {"maxItems", 0}},
 	}}},
 	"requestID": append(text(64, "[A-Za-z0-9_-]+"),
-		member{"not", object{{"pattern", "^(" + messages.Unmatched + "|(" + strings.Join(streams, "|") + ")-[0-9]+)$"}}}),
+		member{"not", object{{"pattern", "^(" + messages.Unmatched + "|(" + strings.Join(wire.Streams, "|") + ")-[0-9]+)$"}}}),
 
 	"line":        text(wire.MaxLine, within+"*[^"+control+space+"]"+within+"*"),
 	"orderNumber": text(wire.MaxOrderNumber, "[^"+control+space+"]("+within+"*[^"+control+space+"])?"),
@@ -243,20 +243,10 @@ var rules = map[string]object{
 // someone matches a list that is not only spaces and commas.
 const someone = "[^ \t\r\n,]"
 
-// streams are the names with which, before a dash and a number, no request id may begin.
-var streams = []string{
-	"MANDATE_REQUESTS", "MANDATE_EVENTS", "MANDATE_CALLBACKS", "MAIL_REQUESTS", "MAIL_EVENTS", "MAIL_DELIVERIES", "DEAD_LETTERS",
-	"RATE_LEASES", "AUDIT", "MANDATE_SCHEDULED", "MAIL_SCHEDULED", "SUPPRESSIONS", "KEYS",
-}
-
 // reserved are the headers that a message must not set, in any case.
 func reserved() string {
-	names := []string{
-		"from", "to", "cc", "bcc", "subject", "reply-to", "return-path", "sender", "message-id", "received", "dkim-signature",
-		"content-type", "content-transfer-encoding", "mime-version", "resent-.*",
-	}
 	var b strings.Builder
-	for _, r := range strings.Join(names, "|") {
+	for _, r := range strings.Join(wire.ReservedHeaders, "|") + "|resent-.*" {
 		if 'a' <= r && r <= 'z' {
 			fmt.Fprintf(&b, "[%c%c]", unicode.ToUpper(r), r)
 		} else {

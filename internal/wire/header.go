@@ -6,16 +6,13 @@ import (
 	"unicode/utf8"
 )
 
-// reservedHeaders are those the email service writes itself, from fields of the
+// ReservedHeaders are those the email service writes itself, from fields of the
 // message, and those that servers on the way write or decide by; a second one would
 // contradict it, or say that somebody else sent or passed on the message.
-var reservedHeaders = []string{
+var ReservedHeaders = []string{
 	"from", "to", "cc", "bcc", "subject", "reply-to", "return-path", "sender", "message-id", "received", "dkim-signature",
 	"content-type", "content-transfer-encoding", "mime-version",
 }
-
-// resent begins the names of the headers of a message that is sent on, RFC 5322 section 3.6.6.
-const resent = "resent-"
 
 // HeaderFault is the rule that the name of a further mail header breaks, or "".
 func HeaderFault(name string) string {
@@ -23,7 +20,8 @@ func HeaderFault(name string) string {
 	switch {
 	case !isFieldName(name):
 		return "is not a header name"
-	case slices.Contains(reservedHeaders, low), strings.HasPrefix(low, resent):
+	// What begins so is of a message that is sent on, RFC 5322 section 3.6.6.
+	case slices.Contains(ReservedHeaders, low), strings.HasPrefix(low, "resent-"):
 		return "is reserved and must not be set here"
 	}
 	return ""

@@ -5,6 +5,12 @@ import (
 	"strings"
 )
 
+// Streams are the names of errand's streams; none has a dash.
+var Streams = []string{
+	"MANDATE_REQUESTS", "MANDATE_EVENTS", "MANDATE_CALLBACKS", "MAIL_REQUESTS", "MAIL_EVENTS", "MAIL_DELIVERIES", "DEAD_LETTERS",
+	"RATE_LEASES", "AUDIT", "MANDATE_SCHEDULED", "MAIL_SCHEDULED", "SUPPRESSIONS", "KEYS",
+}
+
 // MatchSubject reports whether a subject matches a NATS pattern: * is any one token, > all that follow.
 func MatchSubject(pattern, subject string) bool {
 	want, have := strings.Split(pattern, "."), strings.Split(subject, ".")

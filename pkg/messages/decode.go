@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"unicode/utf8"
 
 	"errand/internal/wire"
@@ -21,13 +20,6 @@ type form struct {
 	found  [32]span // of each field, in the order of the fields
 	faults map[string][]string
 	named  int // faults under names that the producer chose
-}
-
-var forms = sync.Pool{New: func() any { return new(form) }}
-
-func (f *form) release() {
-	*f = form{}
-	forms.Put(f)
 }
 
 // Strings of a body up to this size share one copy of it.
@@ -57,9 +49,7 @@ type check func(f *form, given func(name string) bool)
 // decode reads a request's body into r by its fields. Whatever the faults, r
 // holds the fields that have none.
 func decode[R any](data []byte, fields []field[R], r *R, checks ...check) (Meta, error) {
-	f := forms.Get().(*form)
-	defer f.release()
-	f.text = data
+	f := &form{text: data}
 	open, ok := f.open()
 	if !ok {
 		return f.meta, f.err()

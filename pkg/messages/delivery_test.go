@@ -20,7 +20,7 @@ func same(t *testing.T, b DeliveryBody) {
 	if err != nil {
 		t.Fatalf("%+v: %v", b, err)
 	}
-	got, err := encodeBody(&b)
+	got, err := b.encoded()
 	if err != nil || !bytes.Equal(separated(got), separated(want)) {
 		t.Errorf("%+v:\ngot  %s, %v\nwant %s", b, got, err, want)
 	}

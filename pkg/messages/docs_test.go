@@ -21,6 +21,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"errand/internal/wire"
 )
 
 // These tests and docs_requests_test.go hold docs/use to the code: what the one has, the other has.
@@ -329,7 +331,7 @@ func TestEveryHeaderIsDocumented(t *testing.T) {
 
 func TestIDsAndTheVersionAreDocumented(t *testing.T) {
 	ids := sectionOf(t, "ids-and-corrections.md", "The request id").text
-	for _, part := range append([]string{"[A-Za-z0-9_-]{1,64}", Unmatched}, streams...) {
+	for _, part := range append([]string{"[A-Za-z0-9_-]{1,64}", Unmatched}, wire.Streams...) {
 		if !strings.Contains(ids, "`"+part+"`") {
 			t.Errorf("the section of the request id does not say %s", part)
 		}

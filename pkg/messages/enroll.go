@@ -86,7 +86,9 @@ var enrollFields = []field[EnrollRequest]{
 	// The document names one code only: any other is for the upstream to judge.
 	{"frequency_mode", required, func(r *EnrollRequest, v value) { r.FrequencyMode = v.line() }},
 	{"give_up_at", optional, func(r *EnrollRequest, v value) { r.GiveUpAt = v.time(&v.form.meta.GiveUpAt) }},
-	{"link_expired_at", optional, func(r *EnrollRequest, v value) { r.LinkExpiredAt = v.dateTime() }},
+	{"link_expired_at", optional, func(r *EnrollRequest, v value) {
+		r.LinkExpiredAt = v.calendar(time.DateTime, "must be a date and time such as 2026-01-02 15:04:05")
+	}},
 	{"maintenance_url", optional, func(r *EnrollRequest, v value) { r.MaintenanceURL = v.url() }},
 	{"max_frequency", optional, func(r *EnrollRequest, v value) { r.MaxFrequency = v.whole('1', positive) }},
 	{"metadata", optional, func(r *EnrollRequest, v value) {

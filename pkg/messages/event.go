@@ -78,18 +78,15 @@ func (e Event) Headers(dst map[string][]string, source, id string) {
 
 // Encode is the body as it is published: texts of others are cut to 500 characters.
 func (e Event) Encode() ([]byte, error) {
-	data, err := encodeBody(e.Body)
+	encode := func() ([]byte, error) { return wire.Marshal(e.Body) }
+	if b, ok := e.Body.(interface{ encoded() ([]byte, error) }); ok {
+		encode = b.encoded
+	}
+	data, err := encode()
 	if err != nil {
 		return nil, fmt.Errorf("messages: encode %s: %w", e.Type(), err)
 	}
 	return data, nil
-}
-
-func encodeBody(b Body) ([]byte, error) {
-	if b, ok := b.(interface{ encoded() ([]byte, error) }); ok {
-		return b.encoded()
-	}
-	return wire.Marshal(b)
 }
 
 // DecodeEvent reads an event's body into a pointer to its struct. Fields that it does not know are ignored. The error quotes

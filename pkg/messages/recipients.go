@@ -101,7 +101,7 @@ func (t *texts) element(s span, alone bool, yield func(string) bool) bool {
 func (t *texts) split(s span, yield func(string) bool) bool {
 	for s.from <= s.to {
 		end := t.partEnd(t.trim(s))
-		if !t.part(span{s.from, end}, yield) {
+		if part := t.trim(span{s.from, end}); part.from < part.to && !yield(t.text(part)) {
 			return false
 		}
 		s.from = end + 1
@@ -152,11 +152,6 @@ func visibleComma(text []byte) int {
 		}
 	}
 	return len(text)
-}
-
-func (t *texts) part(s span, yield func(string) bool) bool {
-	s = t.trim(s)
-	return s.from == s.to || yield(t.text(s))
 }
 
 // trim leaves out the spaces and line breaks around a text.

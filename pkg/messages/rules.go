@@ -140,47 +140,29 @@ func (v value) date() string {
 	return v.calendar(time.DateOnly, "must be a date such as 2026-01-02")
 }
 
-func (v value) dateTime() string {
-	return v.calendar(time.DateTime, "must be a date and time such as 2026-01-02 15:04:05")
-}
-
 // url is an absolute http or https URL.
 func (v value) url() string {
-	s, u := v.parsedURL()
-	if s == "" || !v.must(isWebURL(u), "must be an absolute http or https URL") {
-		return ""
-	}
-	return s
+	return v.absolute("must be an absolute http or https URL", func(*url.URL) bool { return false })
 }
 
 // unsubscribe is a URL a mail reader can follow to unsubscribe, RFC 2369.
 func (v value) unsubscribe() string {
-	s, u := v.parsedURL()
+	mailto := func(u *url.URL) bool { return u.Scheme == "mailto" && u.Opaque != "" }
+	return v.absolute("must be an absolute http, https or mailto URL", mailto)
+}
+
+// absolute is an http or https URL, or one of which also says that it will do.
+func (v value) absolute(rule string, also func(*url.URL) bool) string {
+	s := v.lineOf(wire.MaxURL, "must have at most 4096 characters")
 	if s == "" {
 		return ""
 	}
-	mailto := u != nil && u.Scheme == "mailto" && u.Opaque != ""
-	if !v.must(mailto || isWebURL(u), "must be an absolute http, https or mailto URL") {
+	u, err := url.Parse(s)
+	isURL := err == nil && !strings.Contains(s, " ")
+	if !v.must(isURL && ((u.Scheme == "https" || u.Scheme == "http") && u.Hostname() != "" || also(u)), rule) {
 		return ""
 	}
 	return s
-}
-
-func isWebURL(u *url.URL) bool {
-	return u != nil && (u.Scheme == "https" || u.Scheme == "http") && u.Hostname() != ""
-}
-
-// parsedURL is "" when the text has a fault already, and nil when it is not a URL.
-func (v value) parsedURL() (string, *url.URL) {
-	s := v.lineOf(wire.MaxURL, "must have at most 4096 characters")
-	if s == "" {
-		return "", nil
-	}
-	u, err := url.Parse(s)
-	if err != nil || strings.Contains(s, " ") {
-		return s, nil
-	}
-	return s, u
 }
 
 // email is an email address and nothing else.
@@ -235,7 +217,7 @@ func (v value) digits() json.RawMessage {
 		return nil
 	}
 	if v.kind == aString {
-		return append(append(append(make([]byte, 0, len(s)+2), '"'), s...), '"')
+		return Digits(s)
 	}
 	return json.RawMessage(s)
 }

@@ -209,13 +209,7 @@ var Reasons = []Reason{ReasonInvalidRequest, ReasonConflict, ReasonCancelled, Re
 // ValidID says whether a request may have s as its id: [A-Za-z0-9_-]{1,64}, but not Unmatched or <stream>-<sequence>.
 func ValidID(s string) bool { return wire.IsID(s) && !isReservedID(s) }
 
-// streams are the names of errand's streams; none has a dash.
-var streams = []string{
-	"MANDATE_REQUESTS", "MANDATE_EVENTS", "MANDATE_CALLBACKS", "MAIL_REQUESTS", "MAIL_EVENTS", "MAIL_DELIVERIES", "DEAD_LETTERS",
-	"RATE_LEASES", "AUDIT", "MANDATE_SCHEDULED", "MAIL_SCHEDULED", "SUPPRESSIONS", "KEYS",
-}
-
 func isReservedID(s string) bool {
 	stream, sequence, found := strings.Cut(s, "-")
-	return s == Unmatched || found && sequence != "" && allDigits(sequence) && slices.Contains(streams, stream)
+	return s == Unmatched || found && sequence != "" && allDigits(sequence) && slices.Contains(wire.Streams, stream)
 }

@@ -28,7 +28,8 @@ func archives(ctx context.Context, root, bin, cache string) string {
 	}
 	write("pause", "localhost/pause:1", "pause", []string{pause})
 	write("nats", "nats:"+newer, "nats-server", []string{filepath.Join(bin, "nats-server")})
-	write("nats-older", "nats:"+older, "nats-server", []string{install(ctx, cache, "github.com/nats-io/nats-server/v2@v"+older, "nats-server")})
+	write("nats-older", "nats:"+older, "nats-server",
+		[]string{install(ctx, cache, "github.com/nats-io/nats-server/v2@v"+older, "nats-server")})
 	write("nats-box", "natsio/nats-box:0.19.2", "sh",
 		[]string{install(ctx, cache, "github.com/nats-io/natscli/nats@v0.5.1", "nats"), "/bin/busybox"},
 		"cat", "date", "ls", "mv", "rm", "sh", "sleep", "sort", "tail", "xargs")
