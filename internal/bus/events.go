@@ -199,10 +199,7 @@ func (s EventStore) Next(ctx context.Context, op messages.Operation, filter stri
 	return s.read(ctx, op, map[string]any{"next_by_subj": filter, "seq": from}, fromLeader)
 }
 
-// Trace is the trace context of the event of op with a sequence; a zero one when that is gone.
-func (s EventStore) Trace(ctx context.Context, op messages.Operation, sequence uint64) (history.Trace, error) {
-	got, err := insist(ctx, s.Publisher.nc, op, func() (*Message, error) {
-		return fromLeader(ctx, s.Publisher.nc, EventsOf(op), map[string]any{"seq": sequence})
-	})
-	return pendingIn(got).Trace, err
+// At returns the event of op with a sequence, as the leader has it; a zero one when it is gone.
+func (s EventStore) At(ctx context.Context, op messages.Operation, sequence uint64) (history.Entry, error) {
+	return s.read(ctx, op, map[string]any{"seq": sequence}, fromLeader)
 }

@@ -223,7 +223,8 @@ func (b *bubble) uncertain(kind string, more ...string) event {
 		f.Delay = sandbox.Duration(40 * time.Second) // done when its caller has left and looked twice
 	}
 	b.fault(f)
-	b.traced("mandate.enroll.requested", enrollment("r1", append([]string{"on_unknown", "report"}, more...)...))
+	b.declare("bulk")
+	b.traced("mandate.enroll.requested.lane.bulk", enrollment("r1", append([]string{"on_unknown", "report"}, more...)...))
 	b.run(b.mandates(), 5*time.Minute, b.published("mandate.enroll.uncertain.r1", 1))
 	return b.wantOne("mandate.enroll.uncertain.r1")
 }

@@ -85,7 +85,8 @@ func TestTheSendingLogResolvesAnUncertainMessage(t *testing.T) {
 			"m2-2@": sandbox.Cut} {
 			b.fault(sandbox.Fault{Operation: "send", Kind: kind, Match: match, Times: 1})
 		}
-		b.traced("mail.send.requested", message("m1", 5))
+		b.declare("bulk")
+		b.traced("mail.send.requested.lane.bulk", message("m1", 5))
 		b.publish("mail.send.requested", message("m2", 5))
 		b.run(p, time.Minute, b.published("mail.send.uncertain.*", 2))
 		b.pollOn(40 * time.Minute)
@@ -95,7 +96,7 @@ func TestTheSendingLogResolvesAnUncertainMessage(t *testing.T) {
 			"resolved has the headers %v", resolved.Header)
 		body := decode[messages.SendResolved](t, resolved)
 		body.At, body.Evidence.CompleteThrough = messages.Time{}, messages.Time{}
-		want := messages.SendResolved{Common: messages.Common{RequestID: "m1"}, Outcome: messages.Accepted, By: messages.BySendingLog,
+		want := messages.SendResolved{Common: messages.Common{RequestID: "m1", Attempt: 3, Lane: "bulk"}, Outcome: messages.Accepted, By: messages.BySendingLog,
 			Fingerprint: body.Fingerprint,
 			Evidence: messages.SendEvidence{Seen: 4, Count: 4, Batches: []messages.BatchEvidence{{Batch: 1, Count: 2, Seen: 2},
 				{Batch: 2, Count: 2, Seen: 2}}}}

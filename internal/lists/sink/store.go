@@ -242,13 +242,16 @@ func (s *Store) end(ctx context.Context, op messages.Operation, filters ...strin
 	return s.events.Newest(ctx, op, filters...)
 }
 
-// Resolve stores what became of a request over its uncertain event, in its trace. One that another poller stored is as good.
+// Resolve stores what became of a request over its uncertain event, in its trace, with its attempts and its lane. One that another
+// poller stored is as good.
 func (s *Store) Resolve(ctx context.Context, e messages.Event, over uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, retry.Storage)
 	defer cancel()
-	trace, err := s.events.Trace(ctx, e.Operation, over)
+	uncertain, err := s.events.At(ctx, e.Operation, over)
 	if err == nil {
-		_, err = s.events.Append(ctx, history.Record{Event: e, Last: over, Writer: s.writer, Trace: trace})
+		was, _ := history.ReadFacts(uncertain.Body) // gone, it says nothing
+		e.Body.Head().Attempt, e.Body.Head().Lane = was.Attempt, was.Lane
+		_, err = s.events.Append(ctx, history.Record{Event: e, Last: over, Writer: s.writer, Trace: uncertain.Trace})
 	}
 	if errors.Is(err, history.ErrFenced) {
 		return nil

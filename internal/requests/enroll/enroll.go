@@ -280,6 +280,7 @@ func (r *Resolver) look(ctx context.Context, o history.Pending, age time.Duratio
 	if r.WithoutPayer {
 		found.Records = history.WithoutPayers(found.Records)
 	}
+	h.Lane = was.Lane
 	err = h.Store(ctx, messages.Resolved, &messages.EnrollResolved{Outcome: outcome, By: messages.ByTransactionList,
 		OrderNumber: was.OrderNumber, Evidence: found.Records, Fingerprint: was.Fingerprint})
 	if err != nil {
