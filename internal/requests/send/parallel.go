@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"errand/internal/failpoint"
@@ -21,6 +22,8 @@ type delivery struct {
 
 	lease *attempt.Lease // the message's: each batch is sent under it
 
+	submitted atomic.Int64 // of the batches that had their turn, whichever worker did it
+
 	mu       sync.Mutex // guards what follows
 	deferred *result    // the batch that waits longest
 	broken   error      // ends the work
@@ -29,8 +32,11 @@ type delivery struct {
 // many sends a message of several batches, some of them at once.
 func (m *message) many(ctx context.Context) (messages.Event, error) {
 	d := &delivery{message: m}
+	if m.request.Prior.State == messages.Started { // the last one that it counts was a batch's to make, which counts it if it was made
+		m.before--
+	}
 	d.lease = m.Caller.Lease(m.request.History, func(deadline messages.Time, afterUnknown bool) messages.Body {
-		m.request.History.Attempt = m.before + int(m.calls.Load()) + 1
+		m.request.History.Attempt = d.attempts() + 1
 		return m.started(deadline, afterUnknown)
 	})
 	if err := d.findReopened(ctx); err != nil {
@@ -61,8 +67,13 @@ func (m *message) many(ctx context.Context) (messages.Event, error) {
 	}
 	close(work)
 	workers.Wait()
-	m.request.History.Attempt = m.before + int(m.calls.Load())
+	m.request.History.Attempt = d.attempts()
 	return d.finish(ctx)
+}
+
+// attempts is how many submissions were made for the message, as far as this delivery knows.
+func (d *delivery) attempts() int {
+	return max(d.message.before+int(d.calls.Load()), int(d.submitted.Load()))
 }
 
 // findsOut reports whether one call must show that the upstream works again before others are made.
@@ -169,6 +180,7 @@ func (d *delivery) settle(ctx context.Context, b batch) {
 		}
 		return h.Event(got.state(), bodyOf(got)), nil
 	})
+	d.submitted.Add(int64(h.Attempt))
 	if done, ok := errors.AsType[*history.AlreadyDoneError](err); ok {
 		var f history.Facts
 		f, err = history.ReadFacts(done.Body)
