@@ -159,6 +159,18 @@ func idOf(op messages.Operation, m *message) string {
 	return cmp.Or(meta.RequestID, m.header.Get(nats.MsgIdHdr))
 }
 
+func (d desk) Scheduled(ctx context.Context, op messages.Operation, id string, _ int, visit func(bus.Message) bool) error {
+	d.w.mu.Lock()
+	kept := maps.Clone(d.w.scheduled)
+	d.w.mu.Unlock()
+	for _, s := range kept {
+		if s.op == op && s.id == id && !visit(bus.Message{Data: s.due.Data}) {
+			break
+		}
+	}
+	return d.pass(ctx, "read what is scheduled", overNATS, time.Millisecond)
+}
+
 func (d desk) Release(ctx context.Context, op messages.Operation, id string) error {
 	if err := d.before(ctx, "release", overNATS); err != nil {
 		return err

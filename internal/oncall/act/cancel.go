@@ -109,7 +109,17 @@ func (r Requests) cancellable(ctx context.Context, op messages.Operation, id str
 		return c, err
 	}
 	if last.Sequence > 0 {
-		return c, c.over(ctx, r.Log, last)
+		if err = c.over(ctx, r.Log, last); err == nil && c.scheduled { // no event of it names its order yet
+			err = r.Queues.Scheduled(ctx, op, id, 0, func(m bus.Message) bool {
+				if fingerprintOf(op, m.Data) != c.fingerprint { // its id had other contents before
+					return true
+				}
+				f, _ := history.ReadFacts(m.Data)
+				c.order = f.OrderNumber
+				return false
+			})
+		}
+		return c, err
 	}
 	waiting, err := r.Queues.Waiting(ctx, op, id)
 	if long, ok := errors.AsType[*inspect.SkippedError](err); ok {

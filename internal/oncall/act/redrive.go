@@ -47,7 +47,9 @@ type Queues interface {
 	Queued(ctx context.Context, op messages.Operation, reopened map[string]time.Time) (map[string]bool, error)
 	// Stream is the configuration of the queue's.
 	Stream(ctx context.Context, op messages.Operation) (jetstream.StreamConfig, error)
-	// Release puts what is scheduled of a request into its queue, before its time.
+	// Scheduled calls visit with what is scheduled of a request, until it returns false; newest is 0.
+	Scheduled(ctx context.Context, op messages.Operation, id string, newest int, visit func(bus.Message) bool) error
+	// Release puts that into its queue, before its time.
 	Release(ctx context.Context, op messages.Operation, id string) error
 	// Publish reports whether the message is taken for a duplicate.
 	Publish(ctx context.Context, m *nats.Msg) (duplicate bool, err error)

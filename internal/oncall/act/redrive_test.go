@@ -471,12 +471,20 @@ func TestACancelledRequestEndsWhereNothingWasDone(t *testing.T) {
 		}
 	}
 	queue := func(body, id string) { d.put("mandate.enroll.requested", body, nats.MsgIdHdr, id) }
+	schedule := func(id string) {
+		at := time.Now().Add(time.Hour)
+		of := bus.Schedule{Operation: messages.Enroll, ID: id, Fingerprint: printOf(t, messages.Enroll, e), At: at,
+			Sequence: d.put("mandate.enroll.deferred."+id, fmt.Sprintf(`{"reason":"scheduled","not_before":%q%s}`, at.UTC().Format(time.RFC3339), print))}
+		_, err := d.JS.PublishMsg(t.Context(), of.Message(&bus.Request{Data: []byte(e)}))
+		d.must(err)
+	}
 	for id, c := range map[string]struct {
 		before func(id string)
 		want   string // "": cancelled
 	}{
 		"unseen":   {func(string) {}, "was never seen"},
 		"queued":   {func(id string) { queue(e, id) }, ""},
+		"later":    {schedule, ""},
 		"deferred": {event("deferred", `,"reason":"busy","not_before":"2099-01-01T00:00:00Z"`), "not written by errand"}, // nobody waits so long
 		"waits":    {event("deferred", `,"reason":"busy","not_before":"2000-01-01T00:00:00Z"`), ""},
 		"unknown":  {event("deferred", `,"reason":"busy","after_unknown":true`), "unknown fate"},

@@ -72,7 +72,7 @@ func (r Requests) retriable(ctx context.Context, op messages.Operation, id strin
 		return found, err
 	}
 	if scheduled { // as where the servers had no room at its time, until a program finds it
-		if err := r.Reader.Scheduled(ctx, op, id, 0, func(m bus.Message) bool {
+		if err := r.Queues.Scheduled(ctx, op, id, 0, func(m bus.Message) bool {
 			due := bus.Due(m.Subject, m.Header, m.Data)
 			waiting = append(waiting, bus.Message{Subject: due.Subject, Header: due.Header, Data: due.Data})
 			return true
