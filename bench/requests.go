@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/bus"
+	"errand/internal/retry"
 	"errand/pkg/messages"
 )
 
@@ -127,21 +128,25 @@ func (r requests) verify(ctx context.Context, s *stage, events int) (time.Durati
 	if err != nil {
 		return 0, err
 	}
-	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(operation.Filter("*")))
-	if err != nil {
-		return 0, err
-	}
-	all, ended := 0, 0
-	for subject, count := range info.State.Subjects {
-		all += int(count)
-		if messages.StateOf(subject) == outcome {
-			ended++
+	for tries := 0; ; tries++ { // limit acknowledges before its outcomes are stored
+		info, err := stream.Info(ctx, jetstream.WithSubjectFilter(operation.Filter("*")))
+		if err != nil {
+			return 0, err
+		}
+		all, ended := 0, 0
+		for subject, count := range info.State.Subjects {
+			all += int(count)
+			if messages.StateOf(subject) == outcome {
+				ended++
+			}
+		}
+		if ended == r.items && all == r.items*events {
+			return info.State.LastTime.Sub(time.Unix(0, seen.First)), nil
+		}
+		if tries == 10 || !retry.Pause(ctx, 100*time.Millisecond) {
+			return 0, fmt.Errorf("%d requests ended well with %d events, want %d with %d", ended, all, r.items, r.items*events)
 		}
 	}
-	if ended != r.items || all != r.items*events {
-		return 0, fmt.Errorf("%d requests ended well with %d events, want %d with %d", ended, all, r.items, r.items*events)
-	}
-	return info.State.LastTime.Sub(time.Unix(0, seen.First)), nil
 }
 
 // recreate deletes all streams of the topology and creates them again.

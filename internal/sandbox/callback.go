@@ -42,8 +42,6 @@ func (c *callbacks) counts() Callbacks {
 	return c.done
 }
 
-func (c *callbacks) reset() { c.count(func(done *Callbacks) { *done = Callbacks{} }) }
-
 func (c *callbacks) count(change func(*Callbacks)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -112,15 +112,15 @@ var enrollRules = []struct {
 	{"frequency_mode", text, true},
 	{"max_frequency", integer, false},
 	{"application_reason", text, true},
-	{"effective_date", date, false},
-	{"expiry_date", date, false},
+	{"effective_date", timeAs(time.DateOnly, "must be a date, Y-m-d."), false},
+	{"expiry_date", timeAs(time.DateOnly, "must be a date, Y-m-d."), false},
 	{"metadata", text, false},
 	{"return_url", link, false},
 	{"success_url", link, false},
 	{"failed_url", link, false},
 	{"maintenance_url", link, false},
 	{"termination_url", link, false},
-	{"link_expired_at", moment, false},
+	{"link_expired_at", timeAs(time.DateTime, "must match the format Y-m-d H:i:s."), false},
 	{"platform_id", text, false},
 	{"checksum", text, false},
 }
@@ -201,20 +201,14 @@ func digits(raw string) (string, string) {
 	return value, ""
 }
 
-func date(raw string) (string, string) {
-	return layout(raw, time.DateOnly, "must be a date, Y-m-d.")
-}
-
-func moment(raw string) (string, string) {
-	return layout(raw, time.DateTime, "must match the format Y-m-d H:i:s.")
-}
-
-func layout(raw, form, complaint string) (string, string) {
-	value, problem := text(raw)
-	if _, err := time.Parse(form, value); err != nil && problem == "" {
-		return "", complaint
+func timeAs(layout, complaint string) rule {
+	return func(raw string) (string, string) {
+		value, problem := text(raw)
+		if _, err := time.Parse(layout, value); err != nil && problem == "" {
+			return "", complaint
+		}
+		return value, problem
 	}
-	return value, problem
 }
 
 func link(raw string) (string, string) {

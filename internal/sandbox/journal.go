@@ -101,19 +101,6 @@ func (j *journal) tallies() [operations]tally {
 	return j.counts
 }
 
-// sums are the counts of several operations together.
-type sums struct{ Refused, Failed, Reads int }
-
-func sumsOf(counts [operations]tally) (all sums) {
-	for op, n := range counts {
-		all.Refused, all.Failed = all.Refused+n.Refused, all.Failed+n.Failed
-		if !operation(op).post() {
-			all.Reads += n.Accepted
-		}
-	}
-	return all
-}
-
 // callView is a call as the pages show it.
 type callView struct {
 	N                         int

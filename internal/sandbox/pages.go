@@ -126,14 +126,19 @@ func (s *Sandbox) indexPage(w http.ResponseWriter, r *http.Request) {
 	page := positiveInt(r.URL.Query().Get("page"), 1)
 	data := struct {
 		pageLinks
-		Oracle  Oracle
-		Tallies [operations]tally
-		sums
-		Fired, Faults int
-		Calls         []callView
-		Enrollments   []enrollmentView
+		Oracle                 Oracle
+		Tallies                [operations]tally
+		Refused, Failed, Reads int // of several operations together
+		Fired, Faults          int
+		Calls                  []callView
+		Enrollments            []enrollmentView
 	}{Oracle: s.Oracle(Query{Summary: true}), Tallies: s.journal.tallies(), Calls: s.journal.views(callsOnIndex, s.zone, false)}
-	data.sums = sumsOf(data.Tallies)
+	for op, n := range data.Tallies {
+		data.Refused, data.Failed = data.Refused+n.Refused, data.Failed+n.Failed
+		if !operation(op).post() {
+			data.Reads += n.Accepted
+		}
+	}
 	for _, n := range data.Oracle.Faults {
 		data.Fired += n
 	}
@@ -158,9 +163,8 @@ func (s *Sandbox) callsPage(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (s *Sandbox) enrollmentPage(w http.ResponseWriter, token string) {
-	n, valid := s.enrollmentOf(token)
-	e, known := s.registry.get(n)
-	if !valid || !known {
+	n, e, known := s.enrollmentOf(token)
+	if !known {
 		http.Error(w, "no such enrollment", http.StatusNotFound)
 		return
 	}
@@ -169,8 +173,8 @@ func (s *Sandbox) enrollmentPage(w http.ResponseWriter, token string) {
 
 // postDecision handles the payer's buttons. A second decision changes nothing and shows the first one.
 func (s *Sandbox) postDecision(w http.ResponseWriter, r *http.Request, token string) {
-	n, valid := s.enrollmentOf(token)
-	if _, known := s.registry.get(n); !valid || !known {
+	n, _, known := s.enrollmentOf(token)
+	if !known {
 		http.Error(w, "no such enrollment", http.StatusNotFound)
 		return
 	}

@@ -165,11 +165,13 @@ func (s *Sandbox) token(n int) string {
 	return fmt.Sprintf("%x-%016x", n+1, mix(uint64(n+1)^mix(s.o.Seed^0x6572)))
 }
 
-// enrollmentOf returns the number in a token, and whether the token is valid.
-func (s *Sandbox) enrollmentOf(token string) (int, bool) {
+// enrollmentOf returns the enrollment of a token, and its number.
+func (s *Sandbox) enrollmentOf(token string) (number int, e enrollment, known bool) {
 	head, _, _ := strings.Cut(token, "-")
-	n, err := strconv.ParseInt(head, 16, 32)
-	return int(n) - 1, err == nil && token == s.token(int(n)-1)
+	n, _ := strconv.ParseInt(head, 16, 32) // what is not a number makes another token
+	number = int(n) - 1
+	e, known = s.registry.get(number)
+	return number, e, known && token == s.token(number)
 }
 
 // mix spreads the bits of x over the whole word (the finisher of splitmix64).

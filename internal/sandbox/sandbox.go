@@ -84,7 +84,7 @@ func (s *Sandbox) Reset() {
 	s.journal.reset()
 	s.registry.reset()
 	s.outbox.reset(s.o.Seed)
-	s.callback.reset()
+	s.callback.count(func(done *Callbacks) { *done = Callbacks{} })
 }
 
 // Close ends the delays of calls, and waits until every callback that was due has been tried once; failed ones are not

@@ -41,10 +41,10 @@ func PatternsOverlap(one, other string) bool {
 
 // IsID says whether s can be the id in an event's subject: [A-Za-z0-9_-]{1,64}, ids that the
 // programs give among them.
-func IsID(s string) bool {
-	if s == "" || len(s) > 64 {
-		return false
-	}
+func IsID(s string) bool { return s != "" && len(s) <= 64 && IsWord(s) }
+
+// IsWord says whether s has only letters and digits of ASCII, _ and -.
+func IsWord(s string) bool {
 	for i := range len(s) {
 		c := s[i]
 		if !IsAlnum(c) && c != '_' && c != '-' {

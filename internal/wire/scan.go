@@ -145,18 +145,10 @@ func SkipValue(text []byte, i int) int {
 			i++
 		}
 	}
-	for i < len(text) && !endsScalar(text[i]) {
+	for i < len(text) && strings.IndexByte(",}] \n\t\r", text[i]) < 0 {
 		i++
 	}
 	return i
-}
-
-func endsScalar(c byte) bool {
-	switch c {
-	case ',', '}', ']', ' ', '\n', '\t', '\r':
-		return true
-	}
-	return false
 }
 
 // HasEscape says whether the string in raw holds a backslash. Without one its

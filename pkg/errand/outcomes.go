@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -166,23 +167,20 @@ func (o *Outcomes) settle(ctx context.Context, m jetstream.Msg, handle func(cont
 		return m.Ack()
 	}
 	done := make(chan struct{})
-	kept := make(chan struct{})
-	go func() {
-		defer close(kept)
-		tick := time.NewTicker(ackWait / 3)
-		defer tick.Stop()
+	var kept sync.WaitGroup
+	kept.Go(func() {
 		for {
 			select {
 			case <-done:
 				return
-			case <-tick.C:
+			case <-time.After(ackWait / 3):
 				_ = m.InProgress() // without it the outcome comes again
 			}
 		}
-	}()
+	})
 	err = handle(ctx, e.Outcome())
 	close(done)
-	<-kept
+	kept.Wait()
 	if err != nil {
 		return m.NakWithDelay(again(m))
 	}

@@ -115,7 +115,11 @@ func (c *Client) PublishMsg(ctx context.Context, m *nats.Msg) (Receipt, error) {
 	s := messages.ParseSubject(m.Subject)
 	op := s.Operation
 	if s.Dead || s.State != messages.Requested || !slices.Contains(messages.Requests, op) {
-		return Receipt{}, &messages.Invalid{Fields: map[string][]string{"subject": {"must be one of " + subjects() +
+		var subjects []string
+		for _, op := range messages.Requests {
+			subjects = append(subjects, op.Requested())
+		}
+		return Receipt{}, &messages.Invalid{Fields: map[string][]string{"subject": {"must be one of " + strings.Join(subjects, ", ") +
 			", or the first or third with .lane. and a name of a to z, 0 to 9 and -"}}}
 	}
 	meta, err := messages.Check(op, m.Data) // what is wrong with it is in its outcome
@@ -196,14 +200,6 @@ func (c *Client) traced(ctx context.Context, m *nats.Msg) *nats.Msg {
 		}
 	}
 	return &with
-}
-
-func subjects() string {
-	var all []string
-	for _, op := range messages.Requests {
-		all = append(all, op.Requested())
-	}
-	return strings.Join(all, ", ")
 }
 
 // publishError says what a failed publish means.

@@ -133,7 +133,7 @@ func (v value) object() *ObjectRef {
 			v.form.fault(path, "is required")
 		}
 	}
-	if ref.Bucket != "" && !isBucket(ref.Bucket) {
+	if !wire.IsWord(ref.Bucket) { // or else JetStream does not take it as the name of an object store
 		v.form.fault(v.name+within+"bucket", "must be letters, digits, _ or -")
 	}
 	if ref.Digest != "" {
@@ -142,16 +142,6 @@ func (v value) object() *ObjectRef {
 		}
 	}
 	return &ref
-}
-
-// isBucket says whether JetStream takes s as the name of an object store.
-func isBucket(s string) bool {
-	for i := range len(s) {
-		if !wire.IsAlnum(s[i]) && s[i] != '_' && s[i] != '-' {
-			return false
-		}
-	}
-	return true
 }
 
 // canonicalDigest is the digest as JetStream's object store writes it, padded; ""

@@ -82,8 +82,6 @@ func (p *processes) waitFor(ctx context.Context, what string, timeout time.Durat
 // permanent is an error that ends a wait.
 type permanent struct{ error }
 
-func (f permanent) Unwrap() error { return f.error }
-
 // until calls ready four times a second until it returns no error. After timeout it returns the last error.
 func until(ctx context.Context, timeout time.Duration, ready func(context.Context) error) error {
 	ctx, stop := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("not within %v", timeout))

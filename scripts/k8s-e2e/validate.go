@@ -25,12 +25,6 @@ type validate struct {
 	Check bool `help:"Only fail if anything would have to be built or installed first."`
 }
 
-// validation is an API server that is asked.
-type validation struct {
-	*local
-	progress
-}
-
 // Run checks that every overlay and component is accepted without a warning, and that wrong ones are refused.
 func (v *validate) Run(ctx context.Context) (err error) {
 	defer failed(&err)
@@ -46,7 +40,7 @@ func (v *validate) Run(ctx context.Context) (err error) {
 	bin := v.binaries(ctx, toValidate)
 	dir := get(os.MkdirTemp("", "errand-validate-"))
 	defer func() { _ = os.RemoveAll(dir) }()
-	w := &validation{progress: progress{time.Now()}}
+	w := &world{tree: tree(), progress: progress{time.Now()}}
 	w.local = newLocal(ctx, dir, bin, "127.0.0.1")
 	defer w.kill()
 	w.logf("API server ready")
@@ -72,7 +66,7 @@ func (v *validate) Run(ctx context.Context) (err error) {
 }
 
 // define creates the namespace and the kinds that do not belong to Kubernetes.
-func (w *validation) define(ctx context.Context) {
+func (w *world) define(ctx context.Context) {
 	definitions := filepath.Join(module(ctx, operator), "example/prometheus-operator-crd")
 	const namespace = `{apiVersion: v1, kind: Namespace, metadata: {name: errand, labels: {pod-security.kubernetes.io/warn: restricted}}}`
 	get(w.kubectlWith(ctx, namespace, "apply", "--server-side", "-f", "-"))
@@ -86,8 +80,8 @@ func (w *validation) define(ctx context.Context) {
 // rendering is kustomize's output for an overlay, or for the base with one component and those that go before it.
 type rendering struct{ name, yaml string }
 
-func (w *validation) renderings(ctx context.Context) (out []rendering) {
-	manifests := filepath.Join(tree(), "deploy/k8s")
+func (w *world) renderings(ctx context.Context) (out []rendering) {
+	manifests := filepath.Join(w.tree, "deploy/k8s")
 	overlays := get(filepath.Glob(filepath.Join(manifests, "overlays/*/kustomization.yaml")))
 	components := get(filepath.Glob(filepath.Join(manifests, "components/*/kustomization.yaml")))
 	if len(overlays) == 0 || len(components) == 0 {
@@ -106,7 +100,7 @@ func (w *validation) renderings(ctx context.Context) (out []rendering) {
 
 // withComponent creates a kustomization of the base with a component, and returns its directory. A component goes after
 // those whose names its own begins with.
-func (w *validation) withComponent(component string, all []string) string {
+func (w *world) withComponent(component string, all []string) string {
 	dir := w.path("with-" + filepath.Base(component))
 	must(os.MkdirAll(dir, 0o750))
 	var components []string
@@ -116,12 +110,12 @@ func (w *validation) withComponent(component string, all []string) string {
 		}
 	}
 	must(os.WriteFile(filepath.Join(dir, "kustomization.yaml"), fmt.Appendf(nil, "namespace: errand\nresources: [%s]\ncomponents: [%s]\n",
-		get(filepath.Rel(dir, filepath.Join(tree(), "deploy/k8s/base"))), strings.Join(components, ", ")), 0o600))
+		get(filepath.Rel(dir, filepath.Join(w.tree, "deploy/k8s/base"))), strings.Join(components, ", ")), 0o600))
 	return dir
 }
 
 // dryRun asks the API server whether it would accept these objects.
-func (w *validation) dryRun(ctx context.Context, yaml string) error {
+func (w *world) dryRun(ctx context.Context, yaml string) error {
 	_, err := w.kubectlWith(ctx, yaml, "apply", "--server-side", "--dry-run=server", "--warnings-as-errors", "-f", "-")
 	return err
 }

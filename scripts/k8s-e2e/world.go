@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// world is the cluster with everything deployed, and the clients around it.
+// world is the cluster with everything deployed, and the clients around it; for validate it is an API server alone.
 type world struct {
 	*local
 	progress

@@ -111,10 +111,8 @@ func start(dir string, opts server.Options, config string) (*NATS, error) {
 		dir = made
 	}
 	n.opts.ServerName, n.opts.StoreDir, n.opts.JetStream = "errand-devkit", dir, true
-	if n.opts.JetStreamMaxStore <= 0 {
-		n.opts.JetStreamMaxStore = 1 << 40 // what streams may reserve does not depend on how full this disk is
-	}
-	n.opts.NoSigs = true // the program handles signals itself
+	n.opts.JetStreamMaxStore = 1 << 40 // what streams may reserve does not depend on how full this disk is
+	n.opts.NoSigs = true               // the program handles signals itself
 	n.opts.NoLog = true
 	if err := n.Restart(); err != nil {
 		n.Close()
