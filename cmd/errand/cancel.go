@@ -67,7 +67,7 @@ func (k *oneRequest) act(ctx context.Context, name, says string, c console,
 	if err != nil {
 		return err
 	}
-	return k.do(ctx, name, c, func(person act.Person) error {
+	return k.do(ctx, name, c, true, func(person act.Person) error {
 		op, err := do(person.Requests(), ctx, append(ops, "")[0], k.ID, k.Why)
 		if err == nil {
 			fmt.Fprintf(c.out, "%s  %s %s\n", op, k.ID, says)

@@ -146,18 +146,11 @@ type acting struct {
 	As   string `env:"ERRAND_AS" placeholder:"NAME" help:"Who does it; default: the NATS user or this machine's."`
 }
 
-var noReason = invalid("--why", "is required, for example --why 'the quota was raised'")
-
-// do connects a command that acts, once it has a reason, and calls work with who acts.
-func (a acting) do(ctx context.Context, name string, c console, work func(act.Person) error) error {
-	if strings.TrimSpace(a.Why) == "" {
-		return noReason
+// do connects a command and calls work with who acts. One that changes something needs a reason.
+func (a acting) do(ctx context.Context, name string, c console, changes bool, work func(act.Person) error) error {
+	if changes && strings.TrimSpace(a.Why) == "" {
+		return invalid("--why", "is required, for example --why 'the quota was raised'")
 	}
-	return a.connected(ctx, name, c, work)
-}
-
-// connected is do for what may change nothing, and then needs no reason.
-func (a acting) connected(ctx context.Context, name string, c console, work func(act.Person) error) error {
 	return a.NATS.with(ctx, name, c, func(b broker) error {
 		as := cmp.Or(a.As, b.Conn.Opts.User, loggedIn())
 		person, err := act.As(as, "errand "+programs.Version(), b.Conn, b.JS)

@@ -63,8 +63,6 @@ func (e *erase) Run(ctx context.Context, c console) error {
 		return invalid("ID", "must be given, or --of, but not both")
 	case slices.ContainsFunc(e.IDs, func(id string) bool { return !inspect.IsID(id) }):
 		return invalid("ID", "must be request ids; the rest of what names somebody is erased by --of")
-	case e.Yes && strings.TrimSpace(e.Why) == "":
-		return noReason
 	case e.Of != "" && strings.Contains(wire.Fold(e.Why), wire.Fold(e.Of)):
 		return invalid("--why", "must not name the person: it is kept for 400 days and cannot be removed")
 	}
@@ -73,7 +71,7 @@ func (e *erase) Run(ctx context.Context, c console) error {
 		return err
 	}
 	e.As = cmp.Or(e.As, loggedIn()) // several people share the NATS user
-	return e.connected(ctx, "erase", c, func(person act.Person) error {
+	return e.do(ctx, "erase", c, e.Yes, func(person act.Person) error {
 		found, err := e.traces(ctx, c, person, &bus.Secrets{Conn: person.Conn, Given: secrets})
 		if err != nil {
 			return err

@@ -42,18 +42,13 @@ var shownFields = []struct {
 type lines struct {
 	console
 	kind, id int // widths
-	today    time.Time
 }
 
 func newLines(c console) *lines { return &lines{console: c, kind: 26, id: 12} }
 
 // line formats an event: time, subject without the id, id, and the main fields.
-func (l *lines) line(e event) string {
+func (l *lines) line(e event, now time.Time) string {
 	kind, id := e.split()
-	now := l.today
-	if now.IsZero() {
-		now = time.Now()
-	}
 	l.kind, l.id = max(l.kind, min(len(kind), 32)), max(l.id, min(len(id), 32))
 	return strings.TrimRight(fmt.Sprintf("%s  %s  %s  %s", l.paint(dim, stamp(e.Time, now)+e.Time.Format(".000")),
 		l.paint(colourOf(messages.StateOf(e.Subject)), pad(kind, l.kind)), pad(id, l.id), summary(e, now)), " ")

@@ -91,7 +91,7 @@ func (a acting) eachQueue(ctx context.Context, command string, c console, names 
 	if err != nil {
 		return err
 	}
-	return a.do(ctx, command, c, func(person act.Person) error {
+	return a.do(ctx, command, c, true, func(person act.Person) error {
 		r := inspect.Reader{Conn: person.Conn, JS: person.JS}
 		for i, op := range ops {
 			queues, err := r.Lanes(ctx, op)

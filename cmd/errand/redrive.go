@@ -54,14 +54,11 @@ Examples:
 }
 
 func (d *deadRedrive) Run(ctx context.Context, c console) error {
-	if d.Yes && strings.TrimSpace(d.Why) == "" {
-		return noReason
-	}
 	q, err := d.query()
 	if err != nil {
 		return err
 	}
-	return d.connected(ctx, "redrive", c, func(person act.Person) error {
+	return d.do(ctx, "redrive", c, d.Yes, func(person act.Person) error {
 		requests := person.Requests()
 		letters, err := requests.Letters(ctx, d.Names, q)
 		if err != nil {

@@ -75,7 +75,7 @@ func TestRedriveShowsItsPlanAndDoesItWhenItIsTold(t *testing.T) {
 	}
 	misconfigured(t, "must be request ids or sequences", toDead(n, "olga", "redrive", "--yes", "--why", "x")...)
 	misconfigured(t, "must not be used together with", toDead(n, "olga", "redrive", "signup-1", "--since", "1h")...)
-	misconfigured(t, "--why: is required", toDead(n, "olga", "redrive", "signup-1", "--yes")...)
+	misconfigured(t, "--why: is required", toDead(n, "olga", "redrive", "signup-1", "--yes", "--plan", "1-1-")...)
 	for _, plan := range []string{"", "2"} {
 		misconfigured(t, "--plan: must be what the plan ends with",
 			toDead(n, "olga", "redrive", "signup-1", "--yes", "--why", "x", "--plan", plan)...)

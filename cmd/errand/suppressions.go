@@ -137,7 +137,7 @@ func (s *oneAddress) act(ctx context.Context, c console, removed bool, says stri
 	if err != nil {
 		return err
 	}
-	return s.do(ctx, "suppressions", c, func(person act.Person) error {
+	return s.do(ctx, "suppressions", c, true, func(person act.Person) error {
 		err := person.Suppress(ctx, (&bus.Secrets{Conn: person.Conn, Given: given}).KeysOf(ctx, s.Address), removed, s.Why)
 		if err != nil {
 			return err

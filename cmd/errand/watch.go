@@ -71,7 +71,7 @@ func (w *watch) Run(ctx context.Context, c console) error {
 		return ended(ctx, err)
 	}
 	layout := newLines(c)
-	show := func(e event) { fmt.Fprintln(c.out, layout.line(e)) }
+	show := func(e event) { fmt.Fprintln(c.out, layout.line(e, time.Now())) }
 	if w.JSON {
 		show = func(e event) { fmt.Fprintln(c.out, encoded(inspect.EventOf(bus.Message(e)), false)) }
 	}
@@ -83,8 +83,7 @@ func (w *watch) Run(ctx context.Context, c console) error {
 
 // badPattern says why no event can match a pattern, "" if one can.
 func badPattern(pattern string) string {
-	known, _ := schemas.Subjects() // they are in the program
-	known = append(known, "mandate.transactions.turn", "mail.log.turn", "dead")
+	known := append(schemas.Subjects(), "mandate.transactions.turn", "mail.log.turn", "dead")
 	overlaps := func(subject string) bool { return wire.PatternsOverlap(pattern, subject) }
 	begins := func(subject string) bool {
 		return !strings.HasSuffix(subject, ".requested") && (overlaps(subject) || overlaps(subject+".>"))

@@ -288,7 +288,6 @@ func TestLinesShowTheMainFields(t *testing.T) {
 	t.Parallel()
 	l := newLines(console{})
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6e6, time.Local)
-	l.today = at
 	for _, c := range []struct{ subject, body, want string }{
 		{"mail.batch.accepted.news.2", `{"batch":2,"first":1000,"count":1000,"accepted":1000,"attempt":2}`,
 			"03:04:05.006  mail.batch.accepted         news.2        batch=2 count=1000 accepted=1000 attempt=2"},
@@ -308,19 +307,17 @@ func TestLinesShowTheMainFields(t *testing.T) {
 			"03:04:05.006  mail.send.failed            \uFFFD[2J          message=\" [31mred\""},
 		{"mail.send.failed.b", `no json`, "03:04:05.006  mail.send.failed            b             7 bytes"},
 	} {
-		if got := l.line(event{Time: at, Subject: c.subject, Data: []byte(c.body)}); got != c.want {
+		if got := l.line(event{Time: at, Subject: c.subject, Data: []byte(c.body)}, at); got != c.want {
 			t.Errorf("%s %s:\ngot  %s\nwant %s", c.subject, c.body, got, c.want)
 		}
 	}
-	l.today = at.AddDate(0, 0, 2)
-	if got, want := l.line(event{Time: at, Subject: "mail.send.failed.a"}),
+	if got, want := l.line(event{Time: at, Subject: "mail.send.failed.a"}, at.AddDate(0, 0, 2)),
 		"01-02 03:04:05.006  mail.send.failed            a             0 bytes"; got != want {
 		t.Errorf("of another day: got %s, want %s", got, want)
 	}
-	l.today = at
 	dead := event{Time: at, Subject: "dead.mail.send.requested", Header: nats.Header{"Errand-Reason": {"refused"}, "Errand-Message": {"no"},
 		"Errand-Request-Id": {"a"}}}
-	if got, want := l.line(dead), "03:04:05.006  dead.mail.send.requested    a             reason=refused message=no"; got != want {
+	if got, want := l.line(dead, at), "03:04:05.006  dead.mail.send.requested    a             reason=refused message=no"; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }
@@ -328,10 +325,10 @@ func TestLinesShowTheMainFields(t *testing.T) {
 func TestColourIsForTerminalsOnly(t *testing.T) {
 	t.Parallel()
 	e := event{Subject: "mail.send.failed.a", Data: []byte(`{}`)}
-	if got := newLines(console{colour: true}).line(e); !strings.Contains(got, "\x1b[31m") {
+	if got := newLines(console{colour: true}).line(e, time.Now()); !strings.Contains(got, "\x1b[31m") {
 		t.Errorf("with colour: %q has no red", got)
 	}
-	if got := newLines(console{}).line(e); strings.Contains(got, "\x1b") {
+	if got := newLines(console{}).line(e, time.Now()); strings.Contains(got, "\x1b") {
 		t.Errorf("without colour: %q has some", got)
 	}
 }

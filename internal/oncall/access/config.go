@@ -54,8 +54,12 @@ func invalid(variable, problem string) error {
 
 // Validate returns a *programs.Invalid for the first wrong setting, above all for one that would authorize everyone.
 func (c *Config) Validate() error {
-	if err := c.validateAddr(); err != nil {
-		return err
+	host, _, err := net.SplitHostPort(c.Addr)
+	if err != nil {
+		return invalid("CONSOLE_ADDR", "must be an address with a port, such as 127.0.0.1:8088")
+	}
+	if c.Login == loginNone && !loopback.Is(host) {
+		return errReachable(c.Addr)
 	}
 	for _, role := range c.Roles {
 		if !slices.Contains(allRoles, Role(role)) {
@@ -72,22 +76,14 @@ func (c *Config) Validate() error {
 		return invalid("CONSOLE_READ_GROUPS",
 			"must name a group, here or in CONSOLE_REVEAL_GROUPS or CONSOLE_ACT_GROUPS: only members are authorized")
 	}
-	if err := c.validateURL(); err != nil {
-		return err
+	u, err := url.Parse(c.URL)
+	if err != nil || u.Host == "" || u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
+		return invalid("CONSOLE_URL", "must be the address for browsers, without a path, such as https://errand.example.com")
+	}
+	if u.Scheme != "https" && (u.Scheme != "http" || !loopback.Is(u.Hostname())) {
+		return invalid("CONSOLE_URL", "must begin with https: personal data would travel in the clear")
 	}
 	return c.Proxy.validate()
-}
-
-// validateAddr refuses an address that other machines can reach if there is no login.
-func (c *Config) validateAddr() error {
-	host, _, err := net.SplitHostPort(c.Addr)
-	if err != nil {
-		return invalid("CONSOLE_ADDR", "must be an address with a port, such as 127.0.0.1:8088")
-	}
-	if c.Login == loginNone && !loopback.Is(host) {
-		return errReachable(c.Addr)
-	}
-	return nil
 }
 
 // validateNone refuses settings for a login if there is no login: a person believes that there is one.
@@ -100,17 +96,6 @@ func (c *Config) validateNone() error {
 	}
 	if _, err := userName(c.User); err != nil {
 		return invalid("CONSOLE_USER", err.Error())
-	}
-	return nil
-}
-
-func (c *Config) validateURL() error {
-	u, err := url.Parse(c.URL)
-	if err != nil || u.Host == "" || u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
-		return invalid("CONSOLE_URL", "must be the address for browsers, without a path, such as https://errand.example.com")
-	}
-	if u.Scheme != "https" && (u.Scheme != "http" || !loopback.Is(u.Hostname())) {
-		return invalid("CONSOLE_URL", "must begin with https: personal data would travel in the clear")
 	}
 	return nil
 }

@@ -132,10 +132,9 @@ func (e *Erasure) count(ctx context.Context, js jetstream.JetStream, stream, fil
 			continue
 		}
 		e.subjects[stream] = append(e.subjects[stream], subject)
-		switch about.Operation {
-		case messages.Delivery:
+		if about.Operation == messages.Delivery {
 			e.Rows += int(n)
-		default:
+		} else {
 			e.Events += int(n)
 		}
 	}

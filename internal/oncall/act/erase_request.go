@@ -1,6 +1,7 @@
 package act
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -89,17 +90,12 @@ var rowsOf = map[messages.Operation][]messages.Operation{
 
 // keepRowsAway leaves the ids of a request's rows, so that no poller publishes them again.
 func (p Person) keepRowsAway(ctx context.Context, of messages.Operation, id string) error {
-	var rows []bus.Message
+	var failed error
 	err := bus.EachOf(ctx, p.Conn, bus.EventsOf(of), of.Filter(id), func(m bus.Message) bool {
-		rows = append(rows, m)
-		return true
+		failed = p.keepRowAway(ctx, m)
+		return failed == nil
 	})
-	for _, m := range rows {
-		if err == nil {
-			err = p.keepRowAway(ctx, m)
-		}
-	}
-	return err
+	return cmp.Or(failed, err)
 }
 
 // keepRowAway leaves the ids of a row in every state in which it may be published.

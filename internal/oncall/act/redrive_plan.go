@@ -107,7 +107,7 @@ func (r Requests) Plan(ctx context.Context, letters []inspect.DeadLetter) ([]Ite
 	}
 	looked, log := 0, inspect.Poller{}
 	for i, item := range items {
-		if item.Class == inspect.Twice && len(item.uncertain) > 0 && looked < maxLooked {
+		if item.Class == inspect.Twice && len(item.uncertain) > 0 && looked < maxLooked && r.Reader.Conn != nil { // a simulation has no log
 			if looked++; looked == 1 {
 				var err error
 				if log, err = r.Reader.LogPoller(ctx); err != nil {

@@ -112,15 +112,9 @@ type sealer struct{ aead cipher.AEAD }
 
 func newSealer() sealer {
 	key := make([]byte, 32)
-	_, _ = rand.Read(key) // never fails
-	block, err := aes.NewCipher(key)
-	if err != nil {
-		panic(err) // 32 bytes are a key
-	}
-	aead, err := cipher.NewGCMWithRandomNonce(block)
-	if err != nil {
-		panic(err) // AES has the block size that GCM needs
-	}
+	_, _ = rand.Read(key)                          // never fails
+	block, _ := aes.NewCipher(key)                 // 32 bytes are a key
+	aead, _ := cipher.NewGCMWithRandomNonce(block) // it is for AES
 	return sealer{aead}
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -141,7 +143,8 @@ var errOther = errors.New("the index is made of another")
 
 // check looks whether the streams are the ones that the index was made of, and removes what they no longer keep.
 func (f *follower) check(ctx context.Context) error {
-	if f.store.removed(f.dir) { // it is replaced by this goroutine alone
+	// The store is replaced by this goroutine alone.
+	if now, err := os.Stat(filepath.Join(f.dir, file)); err != nil || !os.SameFile(f.store.file, now) {
 		return fmt.Errorf("%w: its file was removed", errOther)
 	}
 	k := kept{}
@@ -221,7 +224,12 @@ func (f *follower) catchUp(ctx context.Context, stream string) error {
 		if now.pending > 0 {
 			reading.Go(func() { ahead = next() })
 		}
-		err := f.write(now)
+		err := f.writer.put(now.batch, now.position)
+		if err == nil {
+			f.at[stream] = now.position
+			f.lag.set(now.position)
+			f.version.Add(1)
+		}
 		if reading.Wait(); err != nil {
 			return err
 		}
@@ -239,16 +247,6 @@ func (f *follower) next(ctx context.Context, scan *bus.Scan, p Position) part {
 	p.Indexed, p.At = last.Sequence, last.Time
 	p.Last = max(p.Last, last.Sequence+last.Pending)
 	return part{batch: f.gather(page), position: p, pending: last.Pending}
-}
-
-func (f *follower) write(now part) error {
-	if err := f.writer.put(now.batch, now.position); err != nil {
-		return err
-	}
-	f.at[now.position.Stream] = now.position
-	f.lag.set(now.position)
-	f.version.Add(1)
-	return nil
 }
 
 // Lag is how far the index is behind the streams.

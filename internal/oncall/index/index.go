@@ -110,8 +110,8 @@ func (x *Index) startOver(why string) (err error) {
 	if x.store, err = open(x.dir, x.hash.check()); err != nil {
 		return err
 	}
-	if err := x.store.setRebuilding(why); err != nil {
-		return err
+	if _, err := x.store.write.ExecContext(background, "INSERT OR REPLACE INTO meta VALUES ('rebuilding', ?)", why); err != nil {
+		return fmt.Errorf("index: %w", err)
 	}
 	return x.store.state(&x.lag)
 }

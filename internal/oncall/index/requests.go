@@ -47,13 +47,6 @@ type place struct{ at, n int64 }
 // ErrCursor means that a cursor is not a place in a list.
 var ErrCursor = errors.New("index: there is no such place in a list")
 
-func (c Cursor) place() (p place, err error) {
-	if _, err = fmt.Sscanf(string(c), "%d-%d", &p.at, &p.n); err != nil {
-		err = ErrCursor
-	}
-	return p, err
-}
-
 // Row is a request as it is now.
 type Row struct {
 	Kind
@@ -79,8 +72,8 @@ type Page struct {
 func (x *Index) Requests(ctx context.Context, f Filter) (page Page, err error) {
 	end := place{at: 1 << 62}
 	if f.Before != "" {
-		if end, err = f.Before.place(); err != nil {
-			return page, err
+		if _, err := fmt.Sscanf(string(f.Before), "%d-%d", &end.at, &end.n); err != nil {
+			return page, ErrCursor
 		}
 	}
 	if !f.Until.IsZero() && f.Until.UnixMicro() <= end.at {

@@ -83,11 +83,6 @@ func open(dir string, check []byte) (*store, error) {
 	return s, nil
 }
 
-func (s *store) removed(dir string) bool {
-	now, err := os.Stat(filepath.Join(dir, file))
-	return err != nil || !os.SameFile(s.file, now)
-}
-
 // errUnusable says that a file is of no use: another version or key made it.
 var errUnusable = errors.New("its file was made by another version, or with another key")
 
@@ -169,15 +164,6 @@ func each(rows *sql.Rows, err error, read func() error) error {
 		}
 	}
 	return rows.Err()
-}
-
-// setRebuilding notes why the file is made again, until it is.
-func (s *store) setRebuilding(why string) error {
-	_, err := s.write.ExecContext(background, "INSERT OR REPLACE INTO meta VALUES ('rebuilding', ?)", why)
-	if err != nil {
-		return fmt.Errorf("index: %w", err)
-	}
-	return nil
 }
 
 // lockDir takes a directory for this process, as long as it runs: the system releases the

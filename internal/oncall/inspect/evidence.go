@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -36,27 +37,17 @@ const (
 
 // LogPoller asks how far the sending log is read. A zero one knows nothing, as where there is no log to be seen.
 func (r Reader) LogPoller(ctx context.Context) (p Poller, err error) {
-	if r.Conn == nil { // a simulation has no log
+	if p, err = r.watermark(ctx, bus.MailDeliveries, messages.Log); hidden(err) {
 		return p, nil
 	}
-	p, err = r.watermark(ctx, bus.MailDeliveries, messages.Log)
-	if err != nil {
-		if hidden(err) {
-			err = nil
-		}
-		return p, err
-	}
-	programs, err := bus.AskStatus(ctx, r.Conn)
+	programs, unasked := bus.AskStatus(ctx, r.Conn)
 	p.readBy(programs, bus.LogPoller)
-	return p, err
+	return p, cmp.Or(err, unasked)
 }
 
-// LogEvidence looks for the rows of batches of unknown fate in a log that LogPoller describes; nil where there are none, or no
-// log to be seen.
+// LogEvidence looks for the rows of batches of unknown fate in a log that LogPoller describes; nil where there is no log to be
+// seen.
 func (r Reader) LogEvidence(ctx context.Context, id string, unknown []messages.Unsettled, log Poller) (e *LogEvidence, err error) {
-	if len(unknown) == 0 || r.Conn == nil { // a simulation has no log
-		return nil, nil
-	}
 	defer func() {
 		if hidden(err) {
 			e, err = nil, nil

@@ -68,13 +68,8 @@ type search struct {
 
 	mu       sync.Mutex
 	found    Finding
-	requests map[requestKey]*Found
+	requests map[string]*Found      // by operation and id
 	keys     map[string]mailbox.Key // of the text, by the id of the secret; 0 where it is not known
-}
-
-type requestKey struct {
-	operation messages.Operation
-	id        string
 }
 
 // Find returns what has a word as its request id or names it as a whole value, in whatever spelling: an order number,
@@ -82,7 +77,7 @@ type requestKey struct {
 // queues. Recipients of messages are found by the keys that mail-consumer leaves.
 // What an index knows is not read again.
 func (r Reader) Find(ctx context.Context, word string, secrets *bus.Secrets, since time.Time, known bus.Known) (Finding, error) {
-	s := &search{Reader: r, text: word, word: names.NewWord(word), secrets: secrets, requests: map[requestKey]*Found{},
+	s := &search{Reader: r, text: word, word: names.NewWord(word), secrets: secrets, requests: map[string]*Found{},
 		keys: map[string]mailbox.Key{}, found: Finding{Unread: known.Unread}}
 	for _, id := range known.Unread {
 		s.keys[id] = 0
@@ -192,7 +187,7 @@ func (s *search) queued(ctx context.Context, op messages.Operation) error {
 
 // add returns the request, which is found as something. The caller holds the lock.
 func (s *search) add(op messages.Operation, id, as string) *Found {
-	key := requestKey{op, id}
+	key := string(op) + " " + id
 	f := s.requests[key]
 	if f == nil {
 		f = &Found{RequestID: id, Operation: op}

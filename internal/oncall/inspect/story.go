@@ -233,7 +233,11 @@ func (r Reader) waiting(ctx context.Context, s *Story, last bus.Message, there b
 	s.Waits, s.State = &o, o.State
 	s.Says = o.Says() + ", published " + style.Ago(now.Sub(o.Published.Time))
 	if o.Next != nil && o.State == messages.Deferred {
-		s.Says += ", goes on " + in(o.Next.Sub(now))
+		when := "as soon as it is taken again"
+		if left := o.Next.Sub(now); left >= time.Second {
+			when = "in " + style.Span(left)
+		}
+		s.Says += ", goes on " + when
 	}
 	return nil
 }
@@ -318,11 +322,4 @@ func withoutPayer(e Event) any {
 		body["transaction"] = history.WithoutPayer(record)
 	}
 	return body
-}
-
-func in(d time.Duration) string {
-	if d < time.Second {
-		return "as soon as it is taken again"
-	}
-	return "in " + style.Span(d)
 }
