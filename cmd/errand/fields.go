@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"io"
 	"maps"
 	"os"
@@ -16,9 +15,6 @@ import (
 	"errand/internal/wire"
 	"errand/pkg/messages"
 )
-
-// maxBody is the maximum size of a body in bytes; servers accept less.
-const maxBody = 64 << 20
 
 func operationOf(subject string) (messages.Operation, error) {
 	s := messages.ParseSubject(subject)
@@ -48,34 +44,25 @@ func body(op messages.Operation, fields []string, file string, c console) ([]byt
 	case len(fields) > 0:
 		return object(op, fields)
 	case file != "" && file != "-":
-		f, err := os.Open(file)
+		data, err := os.ReadFile(file)
 		if err != nil {
 			return nil, invalid("--file", "%s", err.Error())
 		}
-		defer func() { _ = f.Close() }() // nothing was written
-		return readAll(f, "--file")
+		return data, nil
 	}
 	if file == "-" || c.piped {
-		data, err := readAll(c.in, "standard input")
-		if err != nil || len(bytes.TrimSpace(data)) > 0 {
-			return data, err
+		data, err := io.ReadAll(c.in)
+		if err != nil {
+			return nil, invalid("standard input", "%s", err.Error())
+		}
+		if len(bytes.TrimSpace(data)) > 0 {
+			return data, nil
 		}
 	}
 	if op == messages.Account || op == messages.Transactions {
 		return []byte("{}"), nil
 	}
 	return nil, invalid("--field", "the request is empty: use --field name=value, --file FILE, or JSON on standard input")
-}
-
-func readAll(r io.Reader, name string) ([]byte, error) {
-	data, err := io.ReadAll(io.LimitReader(r, maxBody+1))
-	if err == nil && len(data) > maxBody {
-		err = fmt.Errorf("is longer than %d MiB", maxBody>>20)
-	}
-	if err != nil {
-		return nil, invalid(name, "%s", err.Error())
-	}
-	return data, nil
 }
 
 // object makes a request from name=value texts, in their order.

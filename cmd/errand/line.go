@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -71,10 +72,7 @@ func summary(e event, now time.Time) string {
 	}
 	var parts []string
 	for _, field := range shownFields {
-		name := field.name
-		if name == "" {
-			name = field.path
-		}
+		name := cmp.Or(field.name, field.path)
 		text := short(at(body, field.path), field.zero, now)
 		if text != "" && !implied(e, body, name, text) {
 			parts = append(parts, join(name, text))

@@ -114,30 +114,22 @@ func (c console) table(head []string, rows [][]cell) {
 		}
 	}
 	for n, row := range all {
-		var line strings.Builder
-		used := 0
-		for i, field := range row {
-			shown := printable(field.text)
-			if i == len(row)-1 {
-				if c.redraws && shown != "" && len([]rune(shown)) > c.width-used {
-					if n == 0 && titled { // the title is not worth a line
-						break
-					}
-					if used > 0 {
-						line.WriteString("\n    ")
-						used = 4
-					}
-					shown = cutTo(shown, c.width-used)
-				}
-				line.WriteString(c.paint(field.as, shown))
-				break
-			}
-			line.WriteString(c.paint(field.as, shown) + strings.Repeat(" ", widths[i]-len([]rune(shown))+2))
+		line, used, last := "", 0, row[len(row)-1]
+		for i, field := range row[:len(row)-1] {
+			line += c.paint(field.as, printable(field.text)) + strings.Repeat(" ", widths[i]-len([]rune(field.text))+2)
 			used += widths[i] + 2
 		}
-		for written := range strings.SplitSeq(line.String(), "\n") {
-			fmt.Fprintln(c.out, strings.TrimRight(written, " "))
+		shown := printable(last.text)
+		if c.redraws && shown != "" && len([]rune(shown)) > c.width-used {
+			if n == 0 && titled { // the title is not worth a line
+				shown = ""
+			} else if used > 0 {
+				fmt.Fprintln(c.out, strings.TrimRight(line, " "))
+				line, used = "    ", 4
+			}
+			shown = cutTo(shown, c.width-used)
 		}
+		fmt.Fprintln(c.out, strings.TrimRight(line+c.paint(last.as, shown), " "))
 	}
 }
 

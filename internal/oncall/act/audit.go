@@ -170,13 +170,7 @@ func (p Person) record(ctx context.Context, r Record, when string) error {
 
 // subjectOf is where records are stored; an empty part is any.
 func subjectOf(verb, actor, target string) string {
-	parts := []string{"audit", verb, wire.SubjectToken(actor), wire.SubjectToken(target)}
-	for i, part := range parts {
-		if part == "" {
-			parts[i] = "*"
-		}
-	}
-	return strings.Join(parts, ".")
+	return "audit." + cmp.Or(verb, "*") + "." + cmp.Or(wire.SubjectToken(actor), "*") + "." + cmp.Or(wire.SubjectToken(target), "*")
 }
 
 // Entry is an act as AUDIT has it.
@@ -224,10 +218,7 @@ func Acts(ctx context.Context, nc *nats.Conn, q Query) ([]Entry, error) {
 		return nil, err
 	}
 	slices.Reverse(entries)
-	if q.Limit > 0 && len(entries) > q.Limit {
-		entries = entries[:q.Limit]
-	}
-	return entries, nil
+	return entries[:min(len(entries), cmp.Or(q.Limit, len(entries)))], nil
 }
 
 // end adds the second record of an act, which says how it went. What the first says of it stands: the person who acted may store more.

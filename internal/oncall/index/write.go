@@ -260,14 +260,11 @@ func (w *writer) names(all []name) error {
 
 func (w *writer) rows(all []row) error {
 	for _, r := range all {
-		of := int64(0)
-		if r.of != nil {
-			of = r.of.n
-		}
-		if r.of != nil && r.of.erased {
+		of := cmp.Or(r.of, &news{})
+		if of.erased {
 			continue
 		}
-		if err := w.exec("INSERT OR REPLACE INTO message VALUES (?, ?, ?, ?, ?)", r.stream, r.seq, r.hash, r.event, of); err != nil {
+		if err := w.exec("INSERT OR REPLACE INTO message VALUES (?, ?, ?, ?, ?)", r.stream, r.seq, r.hash, r.event, of.n); err != nil {
 			return err
 		}
 	}

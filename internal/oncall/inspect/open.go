@@ -127,10 +127,7 @@ func (r Reader) givenUp(ctx context.Context, of bus.Queue) (first *messages.Time
 	if err != nil {
 		return nil, err
 	}
-	after := giveUpAfter
-	if told := bus.GiveUpOf(programs, of.Operation()); told > 0 {
-		after = told
-	}
+	after := cmp.Or(bus.GiveUpOf(programs, of.Operation()), giveUpAfter)
 	oldest, err := (&bus.Scan{Stream: of.Stream, Filter: of.Filter, Page: lookedAt}).Next(ctx, r.Conn)
 	for _, m := range oldest {
 		meta, _ := messages.Check(of.Operation(), m.Data) // an invalid one may name it, too
