@@ -149,30 +149,24 @@ func (v *demoView) show(e event) {
 }
 
 func (v *demoView) printSummary(h *installation, problems []string) {
-	head := []string{"requested", "calls", "accepted", "delivered", "bounced", "refused"}
-	fmt.Fprintf(v.out, "\n%s", pad("", 19))
-	for _, name := range head {
-		fmt.Fprint(v.out, v.paint(dim, fmt.Sprintf("%10s", name)))
-	}
-	fmt.Fprintln(v.out)
+	var rows [][]cell
+	notes := ""
 	for _, r := range v.scenario.requests {
-		fmt.Fprint(v.out, pad(r.title, 19))
-		g := r.got
-		for i, n := range []int{r.want.requested, g.calls, g.accepted, g.delivered, g.bounced, g.refused} {
-			cell := style.Count(n)
-			if r.op == messages.Enroll && (head[i] == "delivered" || head[i] == "bounced") {
-				cell = "-"
-			}
-			fmt.Fprintf(v.out, "%10s", cell)
+		row, g := []cell{cellOf(r.title)}, r.got
+		for _, n := range []int{r.want.requested, g.calls, g.accepted, g.delivered, g.bounced, g.refused} {
+			row = append(row, cellOf(style.Count(n)))
 		}
-		fmt.Fprintln(v.out)
 		if g.application != "" {
-			fmt.Fprintf(v.out, "    %s by its payer\n", printable(string(g.application)))
+			notes += fmt.Sprintf("%s: %s by its payer\n", r.title, printable(string(g.application)))
 		}
 		if g.leftOut > 0 {
-			fmt.Fprintf(v.out, "    left out: %d invalid or twice\n", g.leftOut)
+			notes += fmt.Sprintf("%s: left out %d, invalid or twice\n", r.title, g.leftOut)
 		}
+		rows = append(rows, row)
 	}
+	fmt.Fprintln(v.out)
+	v.table([]string{"REQUEST", "REQUESTED", "CALLS", "ACCEPTED", "DELIVERED", "BOUNCED", "REFUSED"}, rows)
+	fmt.Fprint(v.out, notes)
 	for _, problem := range problems {
 		fmt.Fprintln(v.out, v.paint(red, "not as expected: "+printable(problem)))
 	}

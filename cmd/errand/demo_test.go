@@ -24,11 +24,11 @@ func TestDemoEndsAsExpected(t *testing.T) {
 	t.Parallel()
 	out := errand(t, "", "demo", "--store", t.TempDir())
 	for _, want := range []string{
-		`(?m)^an enrollment +1 +1 +1 +- +- +0$`, `(?m)^    approved by its payer$`,
+		`(?m)^an enrollment +1 +1 +1 +0 +0 +0$`, `(?m)^an enrollment: approved by its payer$`,
 		`mandate\.callback\.received +enroll-`, `mandate\.application\.approved +enroll-`,
-		`(?m)^one that is refused +1 +1 +0 +- +- +1$`,
+		`(?m)^one that is refused +1 +1 +0 +0 +0 +1$`,
 		`(?m)^mail to 3, later +3 +1 +3 +2 +1 +0$`,
-		`(?m)^mail to 2,500, bulk +2,510 +3 +2,500 +2,475 +25 +0$`, `(?m)^    left out: 10 invalid or twice$`,
+		`(?m)^mail to 2,500, bulk +2,510 +3 +2,500 +2,475 +25 +0$`, `(?m)^mail to 2,500, bulk: left out 10, invalid or twice$`,
 		`(?m)^enrollment  http://127\.0\.0\.1:\d+/enroll/`, `mail        http://127`, `NATS        nats://127`,
 		`mandate\.enroll\.failed .*reason=refused http=422`, `mail\.batch\.accepted `, `2,500 of 2,500`,
 	} {
@@ -36,7 +36,7 @@ func TestDemoEndsAsExpected(t *testing.T) {
 			t.Errorf("the demo does not show %s", want)
 		}
 	}
-	_, table, _ := strings.Cut(out, " requested ")
+	_, table, _ := strings.Cut(out, " REQUESTED ")
 	for line := range strings.Lines(table) {
 		if _, _, isLink := strings.Cut(line, "://"); len(line) > 81 && !isLink {
 			t.Errorf("wider than 80 columns: %q", line)
