@@ -127,17 +127,12 @@ func (c console) table(head []string, rows [][]cell) {
 				fmt.Fprintln(c.out, strings.TrimRight(line, " "))
 				line, used = "    ", 4
 			}
-			shown = cutTo(shown, c.width-used)
+			if runes, room := []rune(shown), c.width-used; len(runes) > room && room > 0 {
+				shown = string(runes[:room-1]) + "…"
+			}
 		}
 		fmt.Fprintln(c.out, strings.TrimRight(line+c.paint(last.as, shown), " "))
 	}
-}
-
-func cutTo(text string, n int) string {
-	if runes := []rune(text); len(runes) > n && n > 0 {
-		return string(runes[:n-1]) + "…"
-	}
-	return text
 }
 
 // stamp returns a time for a person, in the time zone of now, without the date if that is today.

@@ -116,8 +116,3 @@ func eventRows(events []inspect.Event, now time.Time) (rows [][]cell) {
 	}
 	return rows
 }
-
-// patternsOf returns the subjects of the events of a request, its mail and its mandate.
-func patternsOf(id string) []string {
-	return []string{"mandate.*.*." + id, "mail.send.*." + id, "mail.account.*." + id, "mail.batch.*." + id + ".*", "mail.delivery.*." + id}
-}

@@ -43,7 +43,7 @@ func listProblems(s inspect.Status) listing {
 		l.add(p.Where+": "+p.What, p)
 	}
 	if len(s.Problems) > 0 {
-		l.failed = errors.New(s.Says())
+		l.failed = errors.New(style.Plural(len(s.Problems), "problem", "problems"))
 	}
 	return l
 }

@@ -47,7 +47,8 @@ func (w *watch) Run(ctx context.Context, c console) error {
 	var patterns []string
 	for _, pattern := range w.Pattern {
 		if wire.IsID(pattern) && pattern != "mandate" && pattern != "mail" && pattern != "dead" {
-			patterns = append(patterns, patternsOf(pattern)...)
+			patterns = append(patterns, "mandate.*.*."+pattern, "mail.send.*."+pattern, "mail.account.*."+pattern,
+				"mail.batch.*."+pattern+".*", "mail.delivery.*."+pattern)
 			continue
 		}
 		if problem := badPattern(pattern); problem != "" {

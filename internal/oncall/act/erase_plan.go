@@ -58,33 +58,33 @@ func ErasureOf(ctx context.Context, r inspect.Reader, op messages.Operation, id 
 	if there {
 		e.State = messages.StateOf(last.Subject)
 	}
-	filters := map[string][]string{bus.EventsOf(op): {op.Filter(id)}}
+	count := func(stream, filter string) {
+		if err == nil {
+			err = e.count(ctx, r.JS, stream, filter)
+		}
+	}
+	count(bus.EventsOf(op), op.Filter(id))
 	if op == messages.Enroll {
 		for _, about := range []messages.Operation{messages.Application, messages.Deduction, messages.Callback} {
-			filters[bus.EventsOf(about)] = append(filters[bus.EventsOf(about)], about.Filter(id))
+			count(bus.EventsOf(about), about.Filter(id))
 		}
 	}
-	if op == messages.Enroll || op == messages.Send {
-		filters[bus.ScheduledOf(op)] = []string{bus.ScheduledFilter(op, id)}
+	if op.HasLanes() {
+		count(bus.ScheduledOf(op), bus.ScheduledFilter(op, id))
 	}
 	if op == messages.Send {
-		filters[bus.MailEvents] = append(filters[bus.MailEvents], messages.Batch.Filter(id+".*"))
-		filters[bus.MailDeliveries] = []string{messages.Delivery.Filter(id)}
-	}
-	for stream, list := range filters {
-		for _, filter := range list {
-			if err := e.count(ctx, r.JS, stream, filter); err != nil {
-				return e, err
-			}
-		}
+		count(bus.MailEvents, messages.Batch.Filter(id+".*"))
+		count(bus.MailDeliveries, messages.Delivery.Filter(id))
 	}
 	began := time.Time{} // it has no earlier dead letter; one without a history, or that was reopened without one, may have any
-	err = bus.EachOf(ctx, r.Conn, bus.EventsOf(op), op.Filter(id), func(m bus.Message) bool {
-		if messages.StateOf(m.Subject) != messages.Reopened {
-			began = m.Time.Add(-time.Second) // another server's clock may be behind
-		}
-		return false
-	})
+	if err == nil {
+		err = bus.EachOf(ctx, r.Conn, bus.EventsOf(op), op.Filter(id), func(m bus.Message) bool {
+			if messages.StateOf(m.Subject) != messages.Reopened {
+				began = m.Time.Add(-time.Second) // another server's clock may be behind
+			}
+			return false
+		})
+	}
 	if err == nil {
 		err = e.deadLetters(ctx, r.Conn, began)
 	}

@@ -46,7 +46,7 @@ func (x *Index) Follow(ctx context.Context, nc *nats.Conn, js jetstream.JetStrea
 		if ctx.Err() != nil {
 			return
 		}
-		if x.lag.problem(err) && err != nil {
+		if x.lag.problem(err) {
 			x.log.Warn().Err(err).Msg("index: does not go on")
 		}
 		pause := retry.Follow
@@ -83,19 +83,17 @@ func (f *follower) round(ctx context.Context) (err error) {
 	if err == nil && time.Since(f.checked) > retry.NATSCheck {
 		err = f.check(ctx)
 	}
+	for _, stream := range followed {
+		if err == nil {
+			err = f.catchUp(ctx, stream)
+		}
+	}
+	if err == nil && f.behind {
+		err = f.writer.within(func() error { return f.writer.exec("DELETE FROM meta WHERE name = 'rebuilding'") })
+		f.behind = err != nil
+	}
 	if err != nil {
 		return f.mend(err)
-	}
-	for _, stream := range followed {
-		if err := f.catchUp(ctx, stream); err != nil {
-			return f.mend(err)
-		}
-	}
-	if f.behind {
-		if err := f.writer.within(func() error { return f.writer.exec("DELETE FROM meta WHERE name = 'rebuilding'") }); err != nil {
-			return f.mend(err)
-		}
-		f.behind = false
 	}
 	f.lag.caughtUp(began)
 	return nil
@@ -299,23 +297,20 @@ type lag struct {
 	Lag
 }
 
-// problem notes why the index does not go on, nil: it does.
-func (l *lag) problem(err error) (changed bool) {
+// problem notes why the index does not go on, nil: it does. It reports whether that is news.
+func (l *lag) problem(err error) (news bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	text := ""
-	if err != nil {
-		text = err.Error()
+	if err == nil {
+		l.Problem, l.Since = "", time.Time{}
+		return false
 	}
-	changed = text != l.Problem
-	switch {
-	case err == nil:
-		l.Since = time.Time{}
-	case l.Problem == "":
+	if l.Problem == "" {
 		l.Since = time.Now()
 	}
-	l.Problem = text
-	return changed
+	news = l.Problem != err.Error()
+	l.Problem = err.Error()
+	return news
 }
 
 func (l *lag) set(p Position) {

@@ -89,7 +89,13 @@ func (r Reader) ended(ctx context.Context, op messages.Operation, q Query) ([]Ro
 	if err != nil || len(rows) == 0 {
 		return nil, err
 	}
-	later, err := r.superseding(ctx, op, slices.MinFunc(rows, func(a, b Row) int { return a.Time.Compare(b.Time.Time) }).Time.Time)
+	oldest := slices.MinFunc(rows, func(a, b Row) int { return a.Time.Compare(b.Time.Time) }).Time.Time
+	later := map[string]uint64{} // by request, the sequence of the last event that changes an outcome
+	err = r.newest(ctx, op, []messages.State{messages.Reopened, messages.Resolved}, oldest, 0, func(_ messages.State, m bus.Message) bool {
+		id := messages.ParseSubject(m.Subject).ID
+		later[id] = max(later[id], m.Sequence)
+		return true
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -149,18 +155,6 @@ func rowOf(op messages.Operation, state messages.State, m bus.Message) Row {
 		row.Message = reopenedBy(f)
 	}
 	return row
-}
-
-// superseding returns, by request, the sequence of the last event that changes an outcome: what is reopened runs
-// again, what is resolved is no longer uncertain.
-func (r Reader) superseding(ctx context.Context, op messages.Operation, since time.Time) (map[string]uint64, error) {
-	later := map[string]uint64{}
-	return later, r.newest(ctx, op, []messages.State{messages.Reopened, messages.Resolved}, since, 0,
-		func(_ messages.State, m bus.Message) bool {
-			id := messages.ParseSubject(m.Subject).ID
-			later[id] = max(later[id], m.Sequence)
-			return true
-		})
 }
 
 func (r Reader) openRows(ctx context.Context, op messages.Operation, q Query, now time.Time) ([]Row, error) {

@@ -11,7 +11,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/bus"
-	"errand/internal/style"
 	"errand/internal/wire"
 	"errand/pkg/messages"
 )
@@ -241,14 +240,6 @@ func (r Reader) stream(ctx context.Context, name string) (Stream, error) {
 	info := s.CachedInfo()
 	return Stream{Name: info.Config.Name, Messages: info.State.Msgs, Bytes: info.State.Bytes, MaxBytes: max(info.Config.MaxBytes, -1),
 		Replicas: info.Config.Replicas, Current: bus.CurrentReplicas(info.Cluster), Created: messages.Time{Time: info.Created}}, nil
-}
-
-// Says is the number of problems in words.
-func (s Status) Says() string {
-	if len(s.Problems) == 0 {
-		return "nothing is wrong"
-	}
-	return style.Plural(len(s.Problems), "problem", "problems")
 }
 
 // Short is an operation as people write it: enroll, transactions, send, account.
