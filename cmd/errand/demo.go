@@ -10,6 +10,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"errand/internal/bus"
 	"errand/internal/sandbox"
 	"errand/internal/style"
 	"errand/pkg/messages"
@@ -135,7 +136,7 @@ func newDemoView(c console, s *scenario) *demoView {
 // every is the number of deliveries of the big message per line.
 const every = 500
 
-func (v *demoView) show(e event) {
+func (v *demoView) show(e bus.Message) {
 	s := messages.ParseSubject(e.Subject)
 	if s.Operation != messages.Delivery || s.ID != v.many.id {
 		fmt.Fprintln(v.out, v.line(e, time.Now()))

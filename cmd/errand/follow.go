@@ -16,11 +16,8 @@ import (
 	"errand/pkg/messages"
 )
 
-// event is an event or a dead letter to show.
-type event bus.Message
-
-// split returns the subject without the id, and the id, with a batch's number if it has one.
-func (e event) split() (kind, id string) {
+// split returns the subject of an event or a dead letter without the id, and the id, with a batch's number if it has one.
+func split(e bus.Message) (kind, id string) {
 	s := messages.ParseSubject(e.Subject)
 	switch {
 	case s.Dead:
@@ -103,7 +100,7 @@ func (s *source) open(ctx context.Context, b broker, since time.Time, last uint6
 }
 
 // run shows stored events in order of time, then new ones until ctx ends, which is not an error.
-func (f *follower) run(ctx context.Context, last uint64, show func(event)) error {
+func (f *follower) run(ctx context.Context, last uint64, show func(bus.Message)) error {
 	err := f.history(ctx, last, show)
 	for err == nil && retry.Pause(ctx, retry.Follow) {
 		err = f.news(ctx, show)
@@ -112,12 +109,12 @@ func (f *follower) run(ctx context.Context, last uint64, show func(event)) error
 }
 
 // history shows the stored events, or only the last ones unless last is 0.
-func (f *follower) history(ctx context.Context, last uint64, show func(event)) error {
+func (f *follower) history(ctx context.Context, last uint64, show func(bus.Message)) error {
 	if last == 0 {
 		return f.news(ctx, show)
 	}
-	var list []event
-	err := f.news(ctx, func(e event) {
+	var list []bus.Message
+	err := f.news(ctx, func(e bus.Message) {
 		if list = append(list, e); uint64(len(list)) > last {
 			list = list[1:]
 		}
@@ -130,7 +127,7 @@ func (f *follower) history(ctx context.Context, last uint64, show func(event)) e
 
 // news shows what was stored until now and is not shown yet, of all streams together in the order of time. What arrives meanwhile waits
 // for the next call, so that each stream keeps its order. It waits while no server answers, which the connection reports.
-func (f *follower) news(ctx context.Context, show func(event)) (err error) {
+func (f *follower) news(ctx context.Context, show func(bus.Message)) (err error) {
 	ends := map[string]uint64{}
 	for _, s := range f.sources {
 		end := bus.Scan{Stream: s.scan.Stream}
@@ -150,7 +147,7 @@ func (f *follower) news(ctx context.Context, show func(event)) (err error) {
 		e := first.page[0]
 		first.page = first.page[1:]
 		if !slices.ContainsFunc(first.earlier, func(pattern string) bool { return wire.MatchSubject(pattern, e.Subject) }) {
-			show(event(e))
+			show(e)
 		}
 	}
 }

@@ -48,8 +48,8 @@ type lines struct {
 func newLines(c console) *lines { return &lines{console: c, kind: 26, id: 12} }
 
 // line formats an event: time, subject without the id, id, and the main fields.
-func (l *lines) line(e event, now time.Time) string {
-	kind, id := e.split()
+func (l *lines) line(e bus.Message, now time.Time) string {
+	kind, id := split(e)
 	l.kind, l.id = max(l.kind, min(len(kind), 32)), max(l.id, min(len(id), 32))
 	return strings.TrimRight(fmt.Sprintf("%s  %s  %s  %s", l.paint(dim, stamp(e.Time, now)+e.Time.Format(".000")),
 		l.paint(colourOf(messages.StateOf(e.Subject)), pad(kind, l.kind)), pad(id, l.id), summary(e, now)), " ")
@@ -60,7 +60,7 @@ var colours = map[style.Look]colour{style.Good: green, style.Bad: red, style.Dou
 func colourOf(state messages.State) colour { return colours[style.OfState(state)] }
 
 // summary returns the main fields of an event as name=value, quoted if needed.
-func summary(e event, now time.Time) string {
+func summary(e bus.Message, now time.Time) string {
 	if strings.HasPrefix(e.Subject, "dead.") {
 		return join("reason", e.Header.Get(bus.HeaderReason)) + " " + join("message", e.Header.Get(bus.HeaderMessage))
 	}
@@ -88,7 +88,7 @@ func summary(e event, now time.Time) string {
 }
 
 // implied reports whether a field repeats the rest of a line, or says the usual.
-func implied(e event, body map[string]any, name, text string) bool {
+func implied(e bus.Message, body map[string]any, name, text string) bool {
 	switch name {
 	case "match", "order_number":
 		return at(body, "match.confidence") == string(messages.MatchExact)

@@ -112,7 +112,7 @@ func eventRows(events []inspect.Event, now time.Time) (rows [][]cell) {
 		case messages.Application, messages.Deduction, messages.Callback:
 			what = inspect.Short(subject.Operation) + " " + what
 		}
-		rows = append(rows, []cell{{stamp(e.Time.Time, now), dim}, {what, colourOf(subject.State)}, cellOf(summary(event(e.Message), now))})
+		rows = append(rows, []cell{{stamp(e.Time.Time, now), dim}, {what, colourOf(subject.State)}, cellOf(summary(e.Message, now))})
 	}
 	return rows
 }

@@ -72,9 +72,9 @@ func (w *watch) Run(ctx context.Context, c console) error {
 		return ended(ctx, err)
 	}
 	layout := newLines(c)
-	show := func(e event) { fmt.Fprintln(c.out, layout.line(e, time.Now())) }
+	show := func(e bus.Message) { fmt.Fprintln(c.out, layout.line(e, time.Now())) }
 	if w.JSON {
-		show = func(e event) { fmt.Fprintln(c.out, encoded(inspect.EventOf(bus.Message(e)), false)) }
+		show = func(e bus.Message) { fmt.Fprintln(c.out, encoded(inspect.EventOf(e), false)) }
 	}
 	if w.Exit {
 		return ended(ctx, f.history(ctx, w.Last, show))

@@ -128,7 +128,7 @@ func TestWatchEndsItsReplayWhenOldEventsAreRemovedMeanwhile(t *testing.T) {
 		t.Fatal(err)
 	}
 	shown := 0
-	show := func(event) {
+	show := func(bus.Message) {
 		if shown++; shown > 1 {
 			return
 		}
@@ -307,15 +307,15 @@ func TestLinesShowTheMainFields(t *testing.T) {
 			"03:04:05.006  mail.send.failed            \uFFFD[2J          message=\" [31mred\""},
 		{"mail.send.failed.b", `no json`, "03:04:05.006  mail.send.failed            b             7 bytes"},
 	} {
-		if got := l.line(event{Time: at, Subject: c.subject, Data: []byte(c.body)}, at); got != c.want {
+		if got := l.line(bus.Message{Time: at, Subject: c.subject, Data: []byte(c.body)}, at); got != c.want {
 			t.Errorf("%s %s:\ngot  %s\nwant %s", c.subject, c.body, got, c.want)
 		}
 	}
-	if got, want := l.line(event{Time: at, Subject: "mail.send.failed.a"}, at.AddDate(0, 0, 2)),
+	if got, want := l.line(bus.Message{Time: at, Subject: "mail.send.failed.a"}, at.AddDate(0, 0, 2)),
 		"01-02 03:04:05.006  mail.send.failed            a             0 bytes"; got != want {
 		t.Errorf("of another day: got %s, want %s", got, want)
 	}
-	dead := event{Time: at, Subject: "dead.mail.send.requested", Header: nats.Header{"Errand-Reason": {"refused"}, "Errand-Message": {"no"},
+	dead := bus.Message{Time: at, Subject: "dead.mail.send.requested", Header: nats.Header{"Errand-Reason": {"refused"}, "Errand-Message": {"no"},
 		"Errand-Request-Id": {"a"}}}
 	if got, want := l.line(dead, at), "03:04:05.006  dead.mail.send.requested    a             reason=refused message=no"; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
@@ -324,7 +324,7 @@ func TestLinesShowTheMainFields(t *testing.T) {
 
 func TestColourIsForTerminalsOnly(t *testing.T) {
 	t.Parallel()
-	e := event{Subject: "mail.send.failed.a", Data: []byte(`{}`)}
+	e := bus.Message{Subject: "mail.send.failed.a", Data: []byte(`{}`)}
 	if got := newLines(console{colour: true}).line(e, time.Now()); !strings.Contains(got, "\x1b[31m") {
 		t.Errorf("with colour: %q has no red", got)
 	}

@@ -69,8 +69,16 @@ func (c *Config) Validate() error {
 	if !slices.Contains(c.Roles, string(Read)) {
 		return invalid("CONSOLE_ROLES", "must include read: nobody could open a page")
 	}
-	if c.Login == loginNone {
-		return c.validateNone()
+	if c.Login == loginNone { // settings for a login are refused: a person believes that there is one
+		switch _, err := userName(c.User); {
+		case !c.Groups.empty():
+			return invalid("CONSOLE_LOGIN", "must be proxy if groups are set: nobody would have to be a member")
+		case len(c.Proxy.Peers) > 0:
+			return invalid("CONSOLE_LOGIN", "must be proxy if CONSOLE_PROXY_PEERS is set: the proxy's users would be ignored")
+		case err != nil:
+			return invalid("CONSOLE_USER", err.Error())
+		}
+		return nil
 	}
 	if c.Groups.empty() {
 		return invalid("CONSOLE_READ_GROUPS",
@@ -84,20 +92,6 @@ func (c *Config) Validate() error {
 		return invalid("CONSOLE_URL", "must begin with https: personal data would travel in the clear")
 	}
 	return c.Proxy.validate()
-}
-
-// validateNone refuses settings for a login if there is no login: a person believes that there is one.
-func (c *Config) validateNone() error {
-	if !c.Groups.empty() {
-		return invalid("CONSOLE_LOGIN", "must be proxy if groups are set: nobody would have to be a member")
-	}
-	if len(c.Proxy.Peers) > 0 {
-		return invalid("CONSOLE_LOGIN", "must be proxy if CONSOLE_PROXY_PEERS is set: the proxy's users would be ignored")
-	}
-	if _, err := userName(c.User); err != nil {
-		return invalid("CONSOLE_USER", err.Error())
-	}
-	return nil
 }
 
 // origin is CONSOLE_URL as browsers name it in Origin.

@@ -36,7 +36,7 @@ func (q queues) Release(ctx context.Context, op messages.Operation, id string) e
 			_, err = q.Publish(ctx, bus.Due(m.Subject, m.Header, m.Data))
 		}
 		if err == nil {
-			err = q.remove(ctx, bus.ScheduledOf(op), m.Sequence)
+			err = remove(ctx, q.JS, bus.ScheduledOf(op), m.Sequence)
 		}
 	}
 	if err != nil {

@@ -117,7 +117,7 @@ func (p Person) EraseRows(ctx context.Context, sequences []uint64, why string) e
 				row, there, err := bus.At(ctx, p.Conn, bus.MailDeliveries, messages.Delivery.Filter("*"), sequence)
 				if there {
 					if err = p.keepRowAway(ctx, row); err == nil {
-						err = p.remove(ctx, bus.MailDeliveries, sequence)
+						err = remove(ctx, p.JS, bus.MailDeliveries, sequence)
 					}
 				}
 				if err != nil {

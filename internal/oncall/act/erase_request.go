@@ -37,7 +37,7 @@ func (p Person) Erase(ctx context.Context, e Erasure, why string) error {
 			}
 		}
 		for _, sequence := range e.dead {
-			if err := p.remove(ctx, bus.DeadLetters, sequence); err != nil {
+			if err := remove(ctx, p.JS, bus.DeadLetters, sequence); err != nil {
 				return "", err
 			}
 		}
@@ -151,8 +151,8 @@ func (p Person) purge(ctx context.Context, stream string, subjects []string) err
 }
 
 // remove deletes one message and overwrites it; it is not an error if it is gone.
-func (p Person) remove(ctx context.Context, stream string, sequence uint64) error {
-	s, err := p.JS.Stream(ctx, stream)
+func remove(ctx context.Context, js jetstream.JetStream, stream string, sequence uint64) error {
+	s, err := js.Stream(ctx, stream)
 	if err != nil {
 		return fmt.Errorf("stream %s: %w", stream, err)
 	}

@@ -55,10 +55,7 @@ type Queues interface {
 	Publish(ctx context.Context, m *nats.Msg) (duplicate bool, err error)
 }
 
-type queues struct {
-	inspect.Reader
-	remove func(ctx context.Context, stream string, sequence uint64) error
-}
+type queues struct{ inspect.Reader }
 
 func (q queues) Stream(ctx context.Context, op messages.Operation) (c jetstream.StreamConfig, err error) {
 	stream, err := q.JS.Stream(ctx, bus.QueueOf(op).Stream)
@@ -77,7 +74,7 @@ func (q queues) Publish(ctx context.Context, m *nats.Msg) (duplicate bool, err e
 func (p Person) Requests() Requests {
 	reader := inspect.Reader{Conn: p.Conn, JS: p.JS}
 	log := bus.EventStore{Publisher: p.Publisher, Source: "/errand/errand"}
-	return Requests{Person: p, Log: log, Reader: reader, Queues: queues{reader, p.remove}}
+	return Requests{Person: p, Log: log, Reader: reader, Queues: queues{reader}}
 }
 
 // Consent is what somebody has read in a plan and says by name.
