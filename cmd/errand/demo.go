@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -151,23 +152,23 @@ func (v *demoView) show(e bus.Message) {
 
 func (v *demoView) printSummary(h *installation, problems []string) {
 	var rows [][]cell
-	notes := ""
+	var notes strings.Builder
 	for _, r := range v.scenario.requests {
 		row, g := []cell{cellOf(r.title)}, r.got
 		for _, n := range []int{r.want.requested, g.calls, g.accepted, g.delivered, g.bounced, g.refused} {
 			row = append(row, cellOf(style.Count(n)))
 		}
 		if g.application != "" {
-			notes += fmt.Sprintf("%s: %s by its payer\n", r.title, printable(string(g.application)))
+			fmt.Fprintf(&notes, "%s: %s by its payer\n", r.title, printable(string(g.application)))
 		}
 		if g.leftOut > 0 {
-			notes += fmt.Sprintf("%s: left out %d, invalid or twice\n", r.title, g.leftOut)
+			fmt.Fprintf(&notes, "%s: left out %d, invalid or twice\n", r.title, g.leftOut)
 		}
 		rows = append(rows, row)
 	}
 	fmt.Fprintln(v.out)
 	v.table([]string{"REQUEST", "REQUESTED", "CALLS", "ACCEPTED", "DELIVERED", "BOUNCED", "REFUSED"}, rows)
-	fmt.Fprint(v.out, notes)
+	fmt.Fprint(v.out, notes.String())
 	for _, problem := range problems {
 		fmt.Fprintln(v.out, v.paint(red, "not as expected: "+printable(problem)))
 	}
