@@ -91,9 +91,7 @@ func (a *acks) listen(nc *nats.Conn) error {
 	if err != nil {
 		return fmt.Errorf("nats: subscribe to acknowledgements: %w", err)
 	}
-	if err := sub.SetPendingLimits(-1, -1); err != nil {
-		return err
-	}
+	_ = sub.SetPendingLimits(-1, -1) // fails only of one that has ended
 	status := nc.StatusChanged(nats.RECONNECTING, nats.CLOSED)
 	go func() { // ends with the connection
 		for s := range status {

@@ -114,10 +114,16 @@ type Found struct {
 	Newer   bool                             // a queue was provisioned for newer requests than this program knows: a rolling upgrade
 }
 
-// Check reports whether what a program needs is there and compatible. The error says what to run.
+// Check reports whether what a program needs is there and compatible. It adds to queues those of the other lanes. The error says what to
+// run.
 func Check(ctx context.Context, js jetstream.JetStream, queues []Queue, streams ...string) (Found, error) {
 	have, err := inspect(ctx, js, func(have installed) []Queue {
-		queues = withLanes(queues, have.lanes())
+		for _, q := range slices.Clone(queues) {
+			if q.Lane() == "" {
+				others := slices.DeleteFunc(q.WithLanes(have.lanes()...), func(of Queue) bool { return slices.Contains(queues, of) })
+				queues = append(queues, others...)
+			}
+		}
 		return queues
 	}, streams...)
 	if err != nil {
@@ -158,16 +164,6 @@ func Check(ctx context.Context, js jetstream.JetStream, queues []Queue, streams 
 		return Found{}, fmt.Errorf("NATS has no %s: run `errand provision --missing` first", strings.Join(missing, ", no "))
 	}
 	return Found{Queues: have.queues, All: queues, Streams: have.streams, Kept: shortest(ages), Newer: newer}, nil
-}
-
-// withLanes are queues and the lanes' queues of the same operations, each once.
-func withLanes(queues []Queue, lanes []string) []Queue {
-	for _, q := range slices.Clone(queues) {
-		if q.Lane() == "" {
-			queues = append(queues, slices.DeleteFunc(q.WithLanes(lanes...), func(of Queue) bool { return slices.Contains(queues, of) })...)
-		}
-	}
-	return queues
 }
 
 // CurrentReplicas counts the leader and the copies that follow it.

@@ -15,6 +15,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"slices"
 	"strings"
 	"time"
 
@@ -113,19 +114,13 @@ const maxStatus = 64
 // but letters and digits of ASCII, or status_<code> where it has none; "" where it has neither. One that would be messages.Erased,
 // which is not a status of a record, is status_erased.
 func statusToken(description, code string) messages.State {
-	var b strings.Builder
-	for _, word := range strings.FieldsFunc(strings.ToLower(description), func(r rune) bool { return r >= 0x80 || !wire.IsAlnum(byte(r)) }) {
-		if b.Len() > 0 {
-			b.WriteByte('_')
-		}
-		b.WriteString(word)
-	}
-	if token := b.String(); messages.State(token) == messages.Erased {
+	words := strings.FieldsFunc(strings.ToLower(description), func(r rune) bool { return r >= 0x80 || !wire.IsAlnum(byte(r)) })
+	switch token := strings.Join(words, "_"); {
+	case messages.State(token) == messages.Erased:
 		return "status_erased"
-	} else if token != "" {
+	case token != "":
 		return messages.State(strings.TrimSuffix(token[:min(len(token), maxStatus)], "_"))
-	}
-	if code != "" && len(code) < maxStatus && strings.Trim(code, "0123456789") == "" {
+	case code != "" && len(code) < maxStatus && strings.Trim(code, "0123456789") == "":
 		return messages.State("status_" + code)
 	}
 	return ""
@@ -259,14 +254,10 @@ func (l *List) newest(ctx context.Context, redact string) (mandate.Page, error) 
 
 // since leaves out records from before a time. Beside them the absence of one proves nothing.
 func (l Listing) since(began time.Time, times *Times) Listing {
-	records := l.Records
-	l.Records = nil
-	for _, record := range records {
-		if times.before(ReadRecord(record).CreatedAt, began) {
-			l.Flaw = notNarrowed
-			continue
-		}
-		l.Records = append(l.Records, record)
+	all := len(l.Records)
+	l.Records = slices.DeleteFunc(l.Records, func(record json.RawMessage) bool { return times.before(ReadRecord(record).CreatedAt, began) })
+	if len(l.Records) < all {
+		l.Flaw = notNarrowed
 	}
 	return l
 }

@@ -71,8 +71,9 @@ func Main(name, description string, cli any) {
 
 func run(ctx context.Context, name, description string, cli any, args []string) int {
 	status := -1
+	version, revision, goVersion := build()
 	parser, err := kong.New(cli, kong.Name(name), kong.Description(description), kong.UsageOnError(),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true}), kong.Vars{"version": versionLine(name)}, kong.Embed(&struct {
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true}), kong.Vars{"version": fmt.Sprintf("%s %s (%s, %s)", name, version, revision, goVersion)}, kong.Embed(&struct {
 			Version kong.VersionFlag `help:"Show the version and exit."`
 		}{}), kong.Exit(func(code int) { status = code }), kong.BindTo(ctx, (*context.Context)(nil)),
 		kong.ExplicitGroups([]kong.Group{
@@ -225,12 +226,6 @@ func build() (version, revision, goVersion string) {
 		}
 	}
 	return cmp.Or(release, "dev"), cmp.Or(revision, "unknown"), goVersion
-}
-
-// versionLine is what --version prints.
-func versionLine(name string) string {
-	version, revision, goVersion := build()
-	return name + " " + version + " (" + revision + ", " + goVersion + ")"
 }
 
 // Version is the release of this program; "dev" for any other build.

@@ -82,7 +82,17 @@ func (w workers) busyRatio() float64 {
 
 // ofRequests registers the metrics of a consumer. Counters of failures begin at zero: the first failure is an increase.
 func (m *metrics) ofRequests(workers workers, operations ...messages.Operation) {
-	m.requests.begin(operations)
+	for _, op := range operations {
+		m.requests.panics.WithLabelValues(string(op))
+		for _, reason := range messages.Reasons {
+			m.requests.ended.WithLabelValues(string(op), string(messages.Failed), string(reason))
+			if messages.Uncertain.Final(op) { // a read never is, and stores no event when it is deferred
+				m.requests.ended.WithLabelValues(string(op), string(messages.Uncertain), string(reason))
+				m.requests.deferred.WithLabelValues(string(op), string(reason))
+			}
+			m.requests.dead.WithLabelValues(string(op), string(reason))
+		}
+	}
 	m.gauge("errand_requests_in_flight", "Requests in flight.", nil, func() float64 { return float64(workers.inFlight()) })
 	m.gauge("errand_busy_ratio", "Share of the workers, 0 to 1, that are in an upstream call; without those that wait for a retry and "+
 		"those whose call has taken a third of UPSTREAM_TIMEOUT. Scale by this.", nil, workers.busyRatio)

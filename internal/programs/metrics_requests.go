@@ -36,21 +36,6 @@ func newRequestMetrics(m *metrics) requestMetrics {
 // ages are the buckets of requests that may wait for a week.
 var ages = []float64{0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 60, 300, 900, 3600, 4 * 3600, 24 * 3600, 7 * 24 * 3600}
 
-// begin starts the counters of what goes wrong at zero, so that the first one is an increase.
-func (m requestMetrics) begin(operations []messages.Operation) {
-	for _, op := range operations {
-		m.panics.WithLabelValues(string(op))
-		for _, reason := range messages.Reasons {
-			m.ended.WithLabelValues(string(op), string(messages.Failed), string(reason))
-			if messages.Uncertain.Final(op) { // a read never is, and stores no event when it is deferred
-				m.ended.WithLabelValues(string(op), string(messages.Uncertain), string(reason))
-				m.deferred.WithLabelValues(string(op), string(reason))
-			}
-			m.dead.WithLabelValues(string(op), string(reason))
-		}
-	}
-}
-
 func (m requestMetrics) settled(o consumer.Outcome) {
 	op, outcome, reason := string(o.Operation), string(o.State), label(o.Reason)
 	if o.DeadLetter {

@@ -13,11 +13,12 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
 	otlp "go.opentelemetry.io/proto/otlp/trace/v1"
+	"golang.org/x/time/rate"
 	"google.golang.org/protobuf/proto"
 
 	"errand/internal/retry"
@@ -33,15 +34,14 @@ type collector struct {
 	log       zerolog.Logger
 	ending    chan struct{} // closed when the program ends: no more retries
 
-	mu   sync.Mutex
-	lost int       // spans, since it was logged last
-	said time.Time // zero for never
+	lost atomic.Int64 // spans, since it was logged last
+	said rate.Sometimes
 }
 
 // collector returns the one that a configuration names, or the variable that is wrong and its problem.
 func (c Config) collector(log zerolog.Logger) (to *collector, variable, problem string) {
 	var err error
-	to = &collector{url: c.url(), log: log, ending: make(chan struct{})}
+	to = &collector{url: c.url(), log: log, ending: make(chan struct{}), said: rate.Sometimes{Interval: retry.SpansLost}}
 	if to.timeout, err = c.timeout(); err != nil {
 		return nil, "OTEL_EXPORTER_OTLP_TIMEOUT", "must be a number of milliseconds (for example 10000)"
 	}
@@ -100,7 +100,14 @@ func (c *collector) UploadTraces(ctx context.Context, spans []*otlp.ResourceSpan
 		again = again && retry.PauseUntil(ctx, c.ending, retry.Spans.Wait(n)) && !retry.Stopped(c.ending)
 	}
 	if err != nil {
-		c.loses(count(spans), err)
+		for _, r := range spans {
+			for _, s := range r.GetScopeSpans() {
+				c.lost.Add(int64(len(s.GetSpans())))
+			}
+		}
+		c.said.Do(func() {
+			c.log.Warn().Err(err).Int64("spans", c.lost.Swap(0)).Msg("spans of traces are lost; requests are not affected")
+		})
 	}
 	return nil
 }
@@ -125,24 +132,4 @@ func (c *collector) post(ctx context.Context, body []byte) (again bool, err erro
 		return false, nil
 	}
 	return slices.Contains(busy, response.StatusCode), fmt.Errorf("the collector answers %d", response.StatusCode)
-}
-
-// loses counts spans that were not sent, and logs them, once an hour.
-func (c *collector) loses(n int, why error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.lost += n
-	if now := time.Now(); c.said.IsZero() || now.Sub(c.said) >= retry.SpansLost {
-		c.log.Warn().Err(why).Int("spans", c.lost).Msg("spans of traces are lost; requests are not affected")
-		c.said, c.lost = now, 0
-	}
-}
-
-func count(spans []*otlp.ResourceSpans) (n int) {
-	for _, r := range spans {
-		for _, s := range r.GetScopeSpans() {
-			n += len(s.GetSpans())
-		}
-	}
-	return n
 }

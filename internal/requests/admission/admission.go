@@ -84,7 +84,7 @@ type slots struct {
 	queue bool        // made by NewTurn
 	hurry bool        // whoever waits for a third of the slots has waited long enough
 	late  *time.Timer // sets hurry
-	lanes []lane
+	lanes []*lane
 }
 
 type lane struct {
@@ -111,10 +111,10 @@ type Lane struct {
 func NewSlots(whole int, lanes ...Lane) Slots {
 	s := &slots{whole: whole}
 	for _, l := range lanes {
-		s.lanes = append(s.lanes, lane{name: l.Name, weight: float64(l.Weight)})
+		s.lanes = append(s.lanes, &lane{name: l.Name, weight: float64(l.Weight)})
 	}
 	if len(lanes) == 0 {
-		s.lanes = []lane{{weight: 1}}
+		s.lanes = []*lane{{weight: 1}}
 	}
 	s.late = time.AfterFunc(math.MaxInt64, s.hurryUp)
 	s.late.Stop()
@@ -130,12 +130,7 @@ func NewTurn(whole int, lanes ...Lane) Slots {
 
 // In are the same slots for a lane; for the first one if there is none of that name.
 func (s Slots) In(name string) Slots {
-	s.lane = 0
-	for i := range s.lanes { // their names never change
-		if s.lanes[i].name == name {
-			s.lane = i
-		}
-	}
+	s.lane = max(0, slices.IndexFunc(s.lanes, func(l *lane) bool { return l.name == name }))
 	return s
 }
 
@@ -153,7 +148,7 @@ func (s Slots) Taken() int {
 func (s Slots) Try() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	mine := &s.lanes[s.lane]
+	mine := s.lanes[s.lane]
 	if !s.may(mine) {
 		return false
 	}
@@ -164,7 +159,7 @@ func (s Slots) Try() bool {
 // may reports whether a lane may take a slot: its first, or one that leaves one to lanes that have none.
 func (s *slots) may(l *lane) bool {
 	kept := 0
-	if !s.queue && l.taken > 0 && slices.ContainsFunc(s.lanes, func(l lane) bool { return l.taken == 0 }) {
+	if !s.queue && l.taken > 0 && slices.ContainsFunc(s.lanes, func(l *lane) bool { return l.taken == 0 }) {
 		kept = 1
 	}
 	return s.whole-s.taken > kept
@@ -207,7 +202,7 @@ func (s Slots) TakeSome(ctx context.Context, n int) (taken int, err error) {
 
 func (s Slots) take(ctx context.Context, most int) (taken int, err error) {
 	s.mu.Lock()
-	mine, got := &s.lanes[s.lane], make(chan int, 1)
+	mine, got := s.lanes[s.lane], make(chan int, 1)
 	mine.next = max(mine.next, s.turn)
 	if most > 1 {
 		s.patience()
@@ -244,8 +239,7 @@ func (s *slots) next() {
 		var due *lane
 		first := 0
 		room := s.hurry || s.whole-s.taken >= s.third()
-		for i := range s.lanes {
-			l := &s.lanes[i]
+		for _, l := range s.lanes {
 			w := slices.IndexFunc(l.waiting, func(w waiting) bool { return room || w.most == 1 })
 			if w >= 0 && (due == nil || l.next < due.next) && s.may(l) {
 				due, first = l, w
@@ -275,8 +269,8 @@ func (s *slots) hurryUp() {
 // part is how much a lane has of what is free beside others that could use more.
 func (s *slots) part(mine *lane) int {
 	all := 0.0
-	for i := range s.lanes {
-		if l := &s.lanes[i]; l == mine || l.eager {
+	for _, l := range s.lanes {
+		if l == mine || l.eager {
 			all += l.weight
 		}
 	}

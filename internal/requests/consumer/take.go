@@ -332,18 +332,14 @@ func (c *Consumer[R]) open(t taken, permit *hold.Permit) *delivery[R] {
 	d.giveUp = c.giveUp(d, r.Published, d.redriven)
 	own := r.Stream + "-" + strconv.FormatUint(r.Sequence, 10)
 	d.ids = []string{own, own + "-" + strconv.FormatInt(r.Published.UnixNano(), 36)}
-	if id := named.ID(msgID(r, d.claim), d.invalid); id != "" {
+	msgID := r.Header.Get(nats.MsgIdHdr)
+	if d.claimed && !d.redriven { // what it was published with first
+		msgID = r.Header.Get(bus.HeaderMsgID)
+	}
+	if id := named.ID(msgID, d.invalid); id != "" {
 		d.ids = append([]string{id}, d.ids...)
 	}
 	return d
-}
-
-// msgID is the Nats-Msg-Id that a request was published with first.
-func msgID(r *bus.Request, c claim) string {
-	if c.claimed && !c.redriven {
-		return r.Header.Get(bus.HeaderMsgID)
-	}
-	return r.Header.Get(nats.MsgIdHdr)
 }
 
 // giveUp is when a request is given up that was published at a time, or was not to begin before a later one. A redrive has its

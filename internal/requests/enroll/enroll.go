@@ -202,10 +202,8 @@ func (e *enrollment) event(ctx context.Context, r attempt.Result[mandate.Enrolle
 			body.Reason = messages.ReasonLinkLost
 		}
 		return h.Event(messages.Uncertain, body), nil
-	case attempt.RetryLater:
-		return messages.Event{}, attempt.Defer(ctx, h, r, &messages.DeferredBody{})
 	}
-	return messages.Event{}, fmt.Errorf("enroll: unknown verdict %q", r.Verdict)
+	return messages.Event{}, attempt.Defer(ctx, h, r, &messages.DeferredBody{})
 }
 
 // withoutPayer takes the payer out of what the service says of a call that did not succeed.

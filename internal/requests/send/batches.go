@@ -72,7 +72,7 @@ func planned(texts func() iter.Seq2[string, error], about, size, limit, room int
 				continue
 			}
 			p.text = mailbox.Append(p.text[:0], address)
-			r := recipientOf(p.text)
+			r := recipient{maphash.Bytes(seeds[0], p.text), maphash.Bytes(seeds[1], p.text)}
 			before := len(seen)
 			met := false
 			if before < room {
@@ -158,11 +158,6 @@ func (p *plan) cut(texts iter.Seq2[string, error]) iter.Seq2[batch, error] {
 type recipient [2]uint64
 
 var seeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
-
-// recipientOf takes what mailbox.Append makes.
-func recipientOf(text []byte) recipient {
-	return recipient{maphash.Bytes(seeds[0], text), maphash.Bytes(seeds[1], text)}
-}
 
 // set is a set of small numbers, a bit each.
 type set []uint64

@@ -100,8 +100,11 @@ func (d *delivery) findReopened(ctx context.Context) error {
 
 // goesOn reports whether to begin another batch.
 func (d *delivery) goesOn() bool {
+	d.mu.Lock()
+	ended := d.broken != nil || d.deferred != nil
+	d.mu.Unlock()
 	switch {
-	case d.ended():
+	case ended:
 	case d.calls.Load() > 0 && d.Caller.Stopping():
 		d.wait(waiting(errStopping, time.Now(), errStopping))
 	case d.unknown.Load() >= unknownBatches:
@@ -116,12 +119,6 @@ func (d *delivery) goesOn() bool {
 const unknownBatches = 3
 
 var errNoAnswers = errors.New("send: what became of the last batches is unknown")
-
-func (d *delivery) ended() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.broken != nil || d.deferred != nil
-}
 
 // errStopping is why a batch waits that could have been sent, or a list that could have been read.
 var errStopping = errors.New("send: the program ends")
@@ -203,7 +200,11 @@ func (d *delivery) settle(ctx context.Context, b batch) {
 // sendRest sends a batch to whom it leaves. If that is nobody, its event says so, under the lease that pins how the message is cut.
 func (d *delivery) sendRest(ctx context.Context, of attempt.Delivery, b batch) (result, error) {
 	if len(b.to) > 0 {
-		return d.send(ctx, of, d.lease, startedBatch(b), b)
+		started := func(deadline messages.Time, afterUnknown bool) messages.Body {
+			return &messages.BatchBody{Batch: b.number, First: b.first, Count: len(b.to), Deadline: &deadline, AfterUnknown: afterUnknown,
+				Suppressed: b.suppressed()}
+		}
+		return d.send(ctx, of, d.lease, started, b)
 	}
 	_, err := d.lease.Take(ctx)
 	return resultOf(b, attempt.Result[int]{Verdict: attempt.Done}), err
@@ -225,13 +226,6 @@ func waiting(why error, until time.Time, cause error) result {
 		r.Reason = messages.ReasonInterrupted
 	}
 	return result{Result: r}
-}
-
-func startedBatch(b batch) attempt.Started {
-	return func(deadline messages.Time, afterUnknown bool) messages.Body {
-		return &messages.BatchBody{Batch: b.number, First: b.first, Count: len(b.to), Deadline: &deadline, AfterUnknown: afterUnknown,
-			Suppressed: b.suppressed()}
-	}
 }
 
 // deferBatch stores that a batch waits, and returns the error that says so.
