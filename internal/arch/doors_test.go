@@ -70,7 +70,7 @@ var doors = map[string]string{
 	"internal/history":   "retry failpoint pkg/messages",
 	"internal/throttle":  "retry zerolog x/time",
 	"internal/retry":     "pkg/clients backoff",
-	"internal/telemetry": "history retry pkg/clients pkg/messages otel zerolog",
+	"internal/telemetry": "history retry pkg/clients pkg/messages otel x/time zerolog",
 	"internal/failpoint": "", "internal/wire": "", "internal/keyfile": "", "internal/loopback": "", "internal/typo": "", "internal/style": "",
 
 	// A sandbox that shares types with the clients proves nothing about the services.

@@ -60,9 +60,15 @@ func (s EventStore) Callback(ctx context.Context, request string, body *messages
 		case !isConflict(err) || try == maxRaces:
 			return fmt.Errorf("bus: store a callback of %s: %w", request, err)
 		}
+		// The subject is part of the request's, so that a user may be allowed callbacks alone.
+		got, err := direct(ctx, s.Publisher.nc, MandateCallbacks+"."+m.Subject, nil)
+		if err != nil {
+			return noStream(MandateCallbacks, err)
+		}
 		stored := 0
-		if last, known, stored, err = s.lastCallback(ctx, m.Subject, now); err != nil {
-			return err
+		if last, known = 0, nil; got != nil {
+			last = got.Sequence
+			known, stored = knownAt(got.Header.Get(earlier), now)
 		}
 		switch {
 		case slices.ContainsFunc(known, func(one string) bool { return strings.HasPrefix(one, own) }):
@@ -73,18 +79,7 @@ func (s EventStore) Callback(ctx context.Context, request string, body *messages
 	}
 }
 
-// lastCallback reads the last callback on a subject: its sequence, and which callbacks are remembered at a time, of how many bytes.
-func (s EventStore) lastCallback(ctx context.Context, subject string, at time.Time) (last uint64, known []string, bytes int, err error) {
-	// The subject is part of the request's, so that a user may be allowed callbacks alone.
-	got, err := direct(ctx, s.Publisher.nc, MandateCallbacks+"."+subject, nil)
-	if err != nil || got == nil {
-		return 0, nil, 0, noStream(MandateCallbacks, err)
-	}
-	known, bytes = knownAt(got.Header.Get(earlier), at)
-	return got.Sequence, known, bytes, nil
-}
-
-// knownAt are the callbacks in the header earlier that are remembered at a time: a mandate lasts for years.
+// knownAt are the callbacks in the header earlier that are remembered at a time, and their bytes: a mandate lasts for years.
 func knownAt(header string, at time.Time) (known []string, bytes int) {
 	for one := range strings.SplitSeq(header, ",") {
 		_, rest, _ := strings.Cut(one, ".")

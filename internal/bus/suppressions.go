@@ -177,7 +177,7 @@ func (s *Suppressed) Find(keys ...mailbox.Key) (at time.Time, why string, found 
 	var last state
 	for _, k := range keys {
 		last = max(last, s.recent[k])
-		if i, found := slices.BinarySearchFunc(s.most, k, word.compare); found {
+		if i, found := slices.BinarySearchFunc(s.most, k, func(w word, k mailbox.Key) int { return cmp.Compare(w.key, k) }); found {
 			last = max(last, s.most[i].state)
 		}
 	}
@@ -269,8 +269,6 @@ func (s *Suppressed) merge() {
 	slices.SortFunc(s.most, func(a, b word) int { return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(b.state, a.state)) })
 	s.most = slices.CompactFunc(s.most, func(a, b word) bool { return a.key == b.key }) // the later one stays
 }
-
-func (w word) compare(k mailbox.Key) int { return cmp.Compare(w.key, k) }
 
 func (s *Suppressed) expired(last state) bool { return time.Since(last.at()) > s.For }
 

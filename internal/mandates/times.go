@@ -85,7 +85,13 @@ func (t *Times) Differs() string {
 
 // Learn learns the offset, unless it was learned or looked for lately. Without an answer what was known stays.
 func (t *Times) Learn(ctx context.Context) {
-	if !t.due() {
+	t.mu.Lock()
+	due := t.Last != nil && !time.Now().Before(t.again)
+	if due {
+		t.again = time.Now().Add(retry.LearnOffset)
+	}
+	t.mu.Unlock()
+	if !due {
 		return
 	}
 	offset, wrong, at, ok := t.offset(ctx)
@@ -103,18 +109,6 @@ func (t *Times) Learn(ctx context.Context) {
 	if why := t.Differs(); why != "" && (before == nil || before.String() != learned.String()) {
 		t.Logger.Warn().Msg(why)
 	}
-}
-
-// due reports whether the offset is to be looked for now.
-func (t *Times) due() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	now := time.Now()
-	if t.Last == nil || now.Before(t.again) {
-		return false
-	}
-	t.again = now.Add(retry.LearnOffset)
-	return true
 }
 
 // offset compares the time of the newest success, between the announcement of its call and its outcome, with its record's. wrong is

@@ -64,7 +64,13 @@ func (p *LogPoller) Run(ctx context.Context) error {
 		Recipients: p.Recipients, ReportAfter: p.ReportAfter,
 		Secrets:     secrets,
 		LostSecrets: append(bus.LostSecrets(found.Streams[bus.MailDeliveries].Config), p.LostKeys...), Published: r.metrics.delivered,
-		Suppress: r.suppress,
+		Suppress: func(ctx context.Context, bounces []deliveries.Bounce) error {
+			all := make([]bus.Suppression, len(bounces))
+			for i, b := range bounces {
+				all[i] = bus.Suppression{Key: b.To, At: messages.Time{Time: b.At}, RequestID: b.RequestID, SMTP: b.SMTP}
+			}
+			return r.publisher.Suppress(ctx, all)
+		},
 		Dropped: func(n int, since time.Time) {
 			r.log.Warn().Int("recipients", n).Time("matched_since", since).Msg("the oldest recipients were forgotten: raise POLL_RECIPIENTS")
 		}})
@@ -75,15 +81,6 @@ func (p *LogPoller) Run(ctx context.Context) error {
 		Settings: sweep.Settings{Name: "email service (logs)", Interval: p.Interval, Limit: p.Limit, Overlap: p.Overlap, Since: since}}
 	r.ready.addList(s.Fault, s.Upstream)
 	return r.work(ctx, p.ShutdownGrace, r.poll(s.Run))
-}
-
-// suppress stores of which addresses mail bounced for good.
-func (r *runtime) suppress(ctx context.Context, bounces []deliveries.Bounce) error {
-	all := make([]bus.Suppression, len(bounces))
-	for i, b := range bounces {
-		all[i] = bus.Suppression{Key: b.To, At: messages.Time{Time: b.At}, RequestID: b.RequestID, SMTP: b.SMTP}
-	}
-	return r.publisher.Suppress(ctx, all)
 }
 
 // noteOfRecipients says that so many recipients are close to the limit, and what follows; "" if they are not.

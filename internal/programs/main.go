@@ -71,9 +71,10 @@ func Main(name, description string, cli any) {
 
 func run(ctx context.Context, name, description string, cli any, args []string) int {
 	status := -1
-	version, revision, goVersion := build()
+	release, revision, goVersion := build()
+	version := fmt.Sprintf("%s %s (%s, %s)", name, release, revision, goVersion)
 	parser, err := kong.New(cli, kong.Name(name), kong.Description(description), kong.UsageOnError(),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true}), kong.Vars{"version": fmt.Sprintf("%s %s (%s, %s)", name, version, revision, goVersion)}, kong.Embed(&struct {
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true}), kong.Vars{"version": version}, kong.Embed(&struct {
 			Version kong.VersionFlag `help:"Show the version and exit."`
 		}{}), kong.Exit(func(code int) { status = code }), kong.BindTo(ctx, (*context.Context)(nil)),
 		kong.ExplicitGroups([]kong.Group{

@@ -47,7 +47,11 @@ func (p *MandateConsumer) Run(ctx context.Context) error {
 	}
 	defer goruntime.KeepAlive(padding())
 
-	r, found, err := p.start(ctx, "mandate-consumer", p.enrollURL(),
+	enrollURL := p.APIURL
+	if p.APIVersion == "v2" {
+		enrollURL = p.APIV2URL
+	}
+	r, found, err := p.start(ctx, "mandate-consumer", enrollURL,
 		append(bus.EnrollQueue.WithLanes(p.Lanes.Names()...), bus.TransactionsQueue, bus.EnrollSchedules),
 		bus.MandateRequests, bus.MandateEvents, bus.DeadLetters, bus.MandateScheduled)
 	if err != nil {

@@ -51,13 +51,6 @@ func (a *MandateAPI) zone() (*time.Location, error) {
 	return zone, invalidIf(err != nil || a.Timezone == "", "MANDATE_TIMEZONE", "is not a time zone name such as Asia/Kuala_Lumpur")
 }
 
-func (a *MandateAPI) enrollURL() string {
-	if a.APIVersion == "v2" {
-		return a.APIV2URL
-	}
-	return a.APIURL
-}
-
 // client makes a client with the current secrets; an *Invalid names the variable that is wrong.
 func (a *MandateAPI) client(opts ...clients.Option) (*mandate.Client, error) {
 	token, portal, checksum, noSecrets := a.secrets()

@@ -18,9 +18,11 @@ import (
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	otlp "go.opentelemetry.io/proto/otlp/trace/v1"
+	"golang.org/x/time/rate"
 	"google.golang.org/protobuf/proto"
 
 	"errand/internal/history/historytest"
+	"errand/internal/retry"
 	"errand/pkg/messages"
 )
 
@@ -171,7 +173,7 @@ func TestACollectorThatIsGoneKeepsNobodyWaiting(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			said := &lines{}
 			to := &collector{url: "http://collector.example.test", timeout: 10 * time.Second, transport: network,
-				log: zerolog.New(said), ending: make(chan struct{})}
+				log: zerolog.New(said), said: rate.Sometimes{Interval: retry.SpansLost}, ending: make(chan struct{})}
 			provider := sdk.NewTracerProvider(sdk.WithBatcher(otlptrace.NewUnstarted(to)))
 			tracer := &Tracer{tracer: provider.Tracer("test"), provider: provider, ends: func() { close(to.ending) }}
 			for minute := range 90 { // an hour and a half

@@ -134,13 +134,8 @@ func (f *Fleet) next() int {
 	if short <= 0 {
 		return 0
 	}
-	return int(min(max(short, 2*f.used.Load()), int64(f.slice())))
-}
-
-// slice is how many calls a lease may have, at least one: leases that take long to acquire last longer.
-func (f *Fleet) slice() int {
-	length := min(max(retry.RateSlice, 2*f.took), retry.RateSliceMax)
-	return max(1, int(f.PerSecond*length.Seconds()))
+	slice := min(max(retry.RateSlice, 2*f.took), retry.RateSliceMax) // leases that take long to acquire last longer
+	return int(min(max(short, 2*f.used.Load()), max(1, int64(f.PerSecond*slice.Seconds()))))
 }
 
 // pace releases callers, one at each of a lease's times.

@@ -217,7 +217,7 @@ func (r *run[T]) once(ctx context.Context) (failed, err error) {
 	ctx, cancel := context.WithDeadline(ctx, until.monotonic) // paused past it, we must not call
 	defer cancel()
 	if until.passed(time.Now()) { // the worker stood still between announcing and calling
-		return r.busy("the call did not begin in time", context.DeadlineExceeded), nil
+		return r.Failed(clients.Busy, messages.ReasonBusy, "the call did not begin in time", context.DeadlineExceeded), nil
 	}
 	r.counted, r.allowed, r.asked, r.looks = false, Deadline{}, 0, 0
 	r.result.AfterUnknown = r.result.AfterUnknown || r.unknown != ""

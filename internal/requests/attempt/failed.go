@@ -155,11 +155,6 @@ func (r *run[T]) describe(e *clients.Error) {
 // nextWait is how long the request waits when it is deferred now.
 func (r *run[T]) nextWait() time.Duration { return r.Policy.Defer(r.Prior.Waited()) }
 
-// busy is the error of a call that was not made because of err.
-func (r *run[T]) busy(message string, err error) *clients.Error {
-	return r.Failed(clients.Busy, messages.ReasonBusy, message, err)
-}
-
 // giveUp ends a request after give_up_at. After a call of unknown fate it is looked up once more.
 func (r *run[T]) giveUp(ctx context.Context) error {
 	r.result.Verdict, r.result.Reason, r.result.Status = GivenUp, messages.ReasonUnavailable, 0
@@ -256,7 +251,7 @@ func (r *run[T]) awaitSlot(ctx context.Context) error {
 
 // stopped defers a request whose call was announced and will not be made.
 func (r *run[T]) stopped(err error) {
-	r.later(r.busy("the program ended before the call could be made", err), r.nextWait())
+	r.later(r.Failed(clients.Busy, messages.ReasonBusy, "the program ended before the call could be made", err), r.nextWait())
 }
 
 // unknownOf is why the fate of a call in a history is unknown; "" if no call's is.

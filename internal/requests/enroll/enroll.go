@@ -116,15 +116,18 @@ func (e *enrollment) call(ctx context.Context) (mandate.Enrolled, error) {
 		body.ReturnURL = e.ReturnURL(e.request.History.ID)
 	}
 	enrolled, err := e.Upstream.Enroll(ctx, body)
-	if failed, _ := errors.AsType[*clients.Error](err); failed != nil && failed.Fate == clients.Unknown {
+	failed, _ := errors.AsType[*clients.Error](err)
+	if failed != nil && failed.Fate == clients.Unknown {
 		// Any other answer, or none, may come from something in between while the service is still at work.
 		e.ended, e.answered = time.Now(), failed.Status == http.StatusInternalServerError || failed.Reason == messages.ReasonBadAnswer
 	}
-	if e.WithoutPayer {
-		if enrolled.Body != nil {
-			enrolled.Body = history.WithoutPayer(enrolled.Body)
-		}
-		err = withoutPayer(err, body)
+	if e.WithoutPayer && enrolled.Body != nil {
+		enrolled.Body = history.WithoutPayer(enrolled.Body)
+	}
+	if e.WithoutPayer && failed != nil {
+		digits := func(raw json.RawMessage) string { return strings.Trim(string(raw), `"`) }
+		err = failed.Without(body.PayerName, body.PayerEmail, digits(body.PayerID), digits(body.PayerTelephoneNumber),
+			body.PayerBankCode, body.PayerBankCodeHashed, body.Metadata)
 	}
 	return enrolled, err
 }
@@ -206,17 +209,6 @@ func (e *enrollment) event(ctx context.Context, r attempt.Result[mandate.Enrolle
 	return messages.Event{}, attempt.Defer(ctx, h, r, &messages.DeferredBody{})
 }
 
-// withoutPayer takes the payer out of what the service says of a call that did not succeed.
-func withoutPayer(err error, of messages.Enrollment) error {
-	failed, ok := errors.AsType[*clients.Error](err)
-	if !ok {
-		return err
-	}
-	digits := func(raw json.RawMessage) string { return strings.Trim(string(raw), `"`) }
-	return failed.Without(of.PayerName, of.PayerEmail, digits(of.PayerID), digits(of.PayerTelephoneNumber),
-		of.PayerBankCode, of.PayerBankCodeHashed, of.Metadata)
-}
-
 // Resolver looks enrollments that ended uncertain up again, and publishes what the transaction list shows of them.
 //
 //	uncertain ─► look at each age ─┬─ listed, or its state is final ─► resolved
@@ -241,15 +233,12 @@ type Resolver struct {
 // Run works until ctx ends. What is open then is looked at again by the next program.
 func (r *Resolver) Run(ctx context.Context) {
 	looks := &mandates.FollowUp{What: "an uncertain enrollment", Ages: r.Ages, Policy: r.List.Policy, Logger: r.Logger,
-		Next: r.Next, Held: r.Held,
-		Look: func(ctx context.Context, o history.Pending, _, age time.Duration) (bool, error) {
-			return r.look(ctx, o, age)
-		}}
+		Next: r.Next, Held: r.Held, Look: r.look}
 	looks.Run(ctx)
 }
 
 // look looks one enrollment up if it is still uncertain, and stores what the list shows. asked: the service was.
-func (r *Resolver) look(ctx context.Context, o history.Pending, age time.Duration) (looked bool, err error) {
+func (r *Resolver) look(ctx context.Context, o history.Pending, _, age time.Duration) (looked bool, err error) {
 	h := &history.History{Log: r.Log, Operation: messages.Enroll, ID: o.ID, Trace: o.Trace}
 	_, err = h.Read(ctx)
 	answered, ok := errors.AsType[*history.AlreadyDoneError](err)

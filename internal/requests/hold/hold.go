@@ -280,7 +280,13 @@ func (h *Hold) Permit() *Permit { return &Permit{hold: h} }
 
 // readIsWell makes the harmless read of a probe. If it fails the probe is over.
 func (h *Hold) readIsWell(ctx context.Context) bool {
-	if h.Read == nil || h.skipsRead() {
+	h.mu.Lock()
+	skips := h.probes.denied == withoutRead-1
+	if skips {
+		h.probes.denied = 0
+	}
+	h.mu.Unlock()
+	if h.Read == nil || skips {
 		return true
 	}
 	err := h.Read(ctx)
@@ -300,16 +306,6 @@ func (h *Hold) readIsWell(ctx context.Context) bool {
 		h.failed(err)
 	}
 	return err == nil
-}
-
-func (h *Hold) skipsRead() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	skips := h.probes.denied == withoutRead-1
-	if skips {
-		h.probes.denied = 0
-	}
-	return skips
 }
 
 // failed notes how a probe failed: a service that refused the key may be down or hang now. One of unknown fate, perhaps a read's,

@@ -133,7 +133,10 @@ func (q *Transactions) Handle(ctx context.Context, r attempt.Request[messages.Tr
 			return q.Upstream.TransactionsPage(ctx, filter, last.Page+1, before)
 		})
 		if err != nil {
-			return unanswered(q.Caller, r, q.shown(err, filter))
+			if failed, ok := errors.AsType[*clients.Error](err); ok && q.WithoutPayer {
+				err = failed.Without(filter.PayerEmail)
+			}
+			return unanswered(q.Caller, r, err)
 		}
 		before = page.Records
 		last = messages.TransactionsPage{Page: page.Number, Records: page.Records, Total: last.Total + len(page.Records), More: page.More,
@@ -187,12 +190,4 @@ func (s *share) free() {
 	if s.taken {
 		s.long.Free(1)
 	}
-}
-
-// shown is what an event may say about a listing that failed.
-func (q *Transactions) shown(err error, filter mandate.Filter) error {
-	if failed, ok := errors.AsType[*clients.Error](err); ok && q.WithoutPayer {
-		return failed.Without(filter.PayerEmail)
-	}
-	return err
 }
