@@ -174,8 +174,8 @@ func (g *growing) hidden(s *store, through time.Time) (n int) {
 }
 
 // The list grows by up to a thousand rows a second while its pages take up to half a second, in bursts and steadily;
-// pollers die, are cut off, are refused and take over at any write, others publish the newest page, pages fail: what a mark covers is
-// published, each state is published once, once the list stands still nothing is left out, and no two marks are within ten seconds.
+// pollers die, are cut off, refused or unheard and take over at any write, others publish the newest page, pages fail: what a mark covers
+// is published, each state is published once, once the list stands still nothing is left out, and no two marks are within ten seconds.
 func TestAMarkNeverCoversWhatIsNotPublished(t *testing.T) {
 	// Oldest first, of a list that drops as many rows as come; one without a total that grows as fast as it is read.
 	seeds := []uint64{31, 7000063}
@@ -191,6 +191,7 @@ func TestAMarkNeverCoversWhatIsNotPublished(t *testing.T) {
 
 func growth(t *testing.T, seed uint64) {
 	random, ears, refusals := rand.New(rand.NewPCG(seed, 7)), rand.New(rand.NewPCG(seed, 9)), rand.New(rand.NewPCG(seed, 12))
+	lost := rand.New(rand.NewPCG(seed, 13))
 	pick := func(of ...int) int { return of[random.IntN(len(of))] }
 	limit := pick(5, 10, 20, 50)
 	g := newGrowing(Order(1+random.IntN(2)), seed, time.Duration(pick(0, 5, 20, 90, 200, 500))*time.Millisecond)
@@ -254,7 +255,10 @@ func growth(t *testing.T, seed uint64) {
 				left := random.IntN(20 * limit)
 				d.crash = func() bool { left--; return left < 0 }
 			} else if refusals.IntN(3) == 0 { // a write is refused for good, and the process goes on
-				d.stop, d.crash = func() {}, func() bool { return refusals.IntN(10*limit) == 0 }
+				d.stop, d.crash = func() {}, func() bool { return refusals.IntN(3*limit) == 0 }
+			}
+			if lost.IntN(3) == 0 {
+				d.unheard = func() bool { return lost.IntN(10*limit) == 0 }
 			}
 			if deaf {
 				d.deaf = func() bool { return ears.IntN(4) == 0 }

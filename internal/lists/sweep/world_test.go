@@ -206,7 +206,9 @@ type sink struct {
 	leader, next int
 	led          bool
 	deaf         func() bool // whether nobody answers it
+	behind       bool        // a write failed, and those behind it may be stored
 	crash        func() bool // called before each event is stored; true: the process dies
+	unheard      func() bool // called after a row's is; true: its acknowledgement is lost
 	stop         context.CancelFunc
 	pages        []int // events of each Publish
 	swept        []time.Time
@@ -233,7 +235,7 @@ func (d *sink) Lead(context.Context) error {
 		return ErrLed
 	}
 	d.store.leader++
-	d.leader, d.led, d.answers = d.store.leader, true, d
+	d.leader, d.led, d.answers, d.behind = d.store.leader, true, d, false
 	return nil
 }
 
@@ -285,23 +287,31 @@ func (d *sink) Kept(context.Context) (time.Time, error) {
 // Publish stores events while the caller goes on.
 func (d *sink) Publish(_ context.Context, rows []Row[int]) func() (int, error) {
 	d.at("page")
+	if d.behind {
+		return Done(0, ErrBehind)
+	}
 	n, done := 0, make(chan error, 1)
 	go func() {
+		var failed error
 		for _, row := range rows {
 			time.Sleep(50 * time.Microsecond) // others may write in between
-			if err := d.append(func() {
+			var unheard error
+			err := d.append(func() {
 				d.events = append(d.events, Stored{row.ID, time.Now(), !row.Final})
 				d.told[row.ID]++
-			}); err != nil {
-				done <- err
-				return
+				if d.unheard != nil && d.unheard() {
+					unheard = ErrBehind
+				}
+			})
+			if failed = cmp.Or(failed, err, unheard); failed == nil {
+				n++
 			}
-			n++
 		}
-		done <- nil
+		done <- failed
 	}()
 	return func() (int, error) {
 		err := <-done
+		d.behind = d.behind || err != nil
 		d.pages = append(d.pages, n)
 		return n, err
 	}
