@@ -82,12 +82,9 @@ func (s *Server) run(ctx, hard context.Context, listener net.Listener) error {
 	defer stop()
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	for _, work := range []func(context.Context){
-		func(ctx context.Context) { s.index.Follow(ctx, s.reader.Conn, s.reader.JS) },
-		s.watch.run, s.runs.run,
-	} {
-		wg.Go(func() { work(ctx) })
-	}
+	wg.Go(func() { s.index.Follow(ctx, s.reader.Conn, s.reader.JS) })
+	wg.Go(func() { s.watch.run(ctx) })
+	wg.Go(func() { s.runs.run(ctx) })
 	server := &http.Server{Handler: s.handler(), MaxHeaderBytes: 32 << 10,
 		ReadHeaderTimeout: retry.AdminRead, ReadTimeout: retry.PageRead, IdleTimeout: retry.AdminIdle}
 	ended := make(chan error, 1)

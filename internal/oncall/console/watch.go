@@ -40,11 +40,8 @@ type known struct {
 const maxStuck = 100
 
 func (w *watch) run(ctx context.Context) {
-	for {
+	for again := true; again; again = retry.Pause(ctx, retry.StatusEvery) {
 		w.look(ctx)
-		if !retry.Pause(ctx, retry.StatusEvery) {
-			return
-		}
 	}
 }
 

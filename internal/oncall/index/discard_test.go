@@ -14,7 +14,7 @@ func TestARepeatDoesNotBringADiscardedDeadLetterBack(t *testing.T) {
 	t.Parallel()
 	in := provisioned(t)
 	x := in.open(t.TempDir())
-	x.discarded = func(m bus.Message) (messages.Operation, string, uint64) { return messages.Enroll, "r1", m.Sequence }
+	x.Discarded = func(m bus.Message) (messages.Operation, string, uint64) { return messages.Enroll, "r1", m.Sequence }
 	w, err := newWriter(x.store)
 	if err != nil {
 		t.Fatal(err)

@@ -47,7 +47,7 @@ func (x *Index) Follow(ctx context.Context, nc *nats.Conn, js jetstream.JetStrea
 			return
 		}
 		if x.lag.problem(err) {
-			x.log.Warn().Err(err).Msg("index: does not go on")
+			x.Log.Warn().Err(err).Msg("index: does not go on")
 		}
 		pause := retry.Follow
 		if failed++; err == nil {
@@ -142,7 +142,7 @@ var errOther = errors.New("the index is made of another")
 // check looks whether the streams are the ones that the index was made of, and removes what they no longer keep.
 func (f *follower) check(ctx context.Context) error {
 	// The store is replaced by this goroutine alone.
-	if now, err := os.Stat(filepath.Join(f.dir, file)); err != nil || !os.SameFile(f.store.file, now) {
+	if now, err := os.Stat(filepath.Join(f.Dir, file)); err != nil || !os.SameFile(f.store.file, now) {
 		return fmt.Errorf("%w: its file was removed", errOther)
 	}
 	k := kept{}

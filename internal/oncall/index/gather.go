@@ -69,7 +69,7 @@ func (x *Index) gather(page []bus.Message) *batch {
 	for i := range page {
 		m := &page[i]
 		if strings.HasPrefix(m.Subject, "audit.") {
-			if op, id, letter := x.discarded(*m); numberOf(op) > 0 {
+			if op, id, letter := x.Discarded(*m); numberOf(op) > 0 {
 				b.of(key{id, op}, m).seen = int64(letter)
 			}
 			continue

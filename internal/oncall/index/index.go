@@ -40,14 +40,12 @@ type Options struct {
 
 // Index is an open index. Its methods may be called at the same time, and while it follows.
 type Index struct {
-	dir       string
-	hash      *hasher // of the follower
-	log       zerolog.Logger
-	discarded func(bus.Message) (messages.Operation, string, uint64)
-	lock      *os.File
-	version   atomic.Uint64
-	lag       lag
-	broken    atomic.Pointer[error] // what a question met
+	Options
+	hash    *hasher // of the follower
+	lock    *os.File
+	version atomic.Uint64
+	lag     lag
+	broken  atomic.Pointer[error] // what a question met
 
 	mu    sync.RWMutex
 	store *store // nil when it is closed, or could not be made again
@@ -69,7 +67,7 @@ func Open(o Options) (*Index, error) {
 	if err != nil {
 		return nil, err
 	}
-	x := &Index{dir: o.Dir, log: o.Log, discarded: o.Discarded, lock: lock}
+	x := &Index{Options: o, lock: lock}
 	if err := x.open(); err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
@@ -77,12 +75,12 @@ func Open(o Options) (*Index, error) {
 }
 
 func (x *Index) open() error {
-	key, err := keyfile.Made(filepath.Join(x.dir, keyFile), keySize)
+	key, err := keyfile.Made(filepath.Join(x.Dir, keyFile), keySize)
 	if err != nil {
 		return fmt.Errorf("index: its key: %w", err)
 	}
 	x.hash = newHasher(key)
-	x.store, err = open(x.dir, x.hash.check())
+	x.store, err = open(x.Dir, x.hash.check())
 	if errors.Is(err, errUnusable) || damaged(err) {
 		return x.startOver(err.Error())
 	}
@@ -98,16 +96,16 @@ func (x *Index) open() error {
 func (x *Index) startOver(why string) (err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.log.Warn().Str("why", why).Msg("index: begins again from the streams")
+	x.Log.Warn().Str("why", why).Msg("index: begins again from the streams")
 	if x.store != nil {
 		_ = x.store.close() // it is thrown away
 		x.store = nil
 	}
 	x.broken.Store(nil)
-	if err := remove(x.dir); err != nil {
+	if err := remove(x.Dir); err != nil {
 		return err
 	}
-	if x.store, err = open(x.dir, x.hash.check()); err != nil {
+	if x.store, err = open(x.Dir, x.hash.check()); err != nil {
 		return err
 	}
 	if _, err := x.store.write.ExecContext(background, "INSERT OR REPLACE INTO meta VALUES ('rebuilding', ?)", why); err != nil {

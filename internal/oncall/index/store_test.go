@@ -116,9 +116,9 @@ func TestAFileThatBreaksIsMadeAgain(t *testing.T) {
 			if _, err := x.store.write.Exec("PRAGMA wal_checkpoint(TRUNCATE)"); err != nil {
 				return err
 			}
-			return os.WriteFile(filepath.Join(x.dir, file), []byte(strings.Repeat("no database at all ", 10_000)), 0o600)
+			return os.WriteFile(filepath.Join(x.Dir, file), []byte(strings.Repeat("no database at all ", 10_000)), 0o600)
 		},
-		"removed": func(x *Index) error { return remove(x.dir) },
+		"removed": func(x *Index) error { return remove(x.Dir) },
 		"with other columns": func(x *Index) error {
 			_, err := x.store.write.Exec("ALTER TABLE request RENAME COLUMN attempt TO attemqt")
 			return err
