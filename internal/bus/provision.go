@@ -98,9 +98,7 @@ func Plan(ctx context.Context, js jetstream.JetStream, l Limits) ([]Change, erro
 		if want.Name == MandateEvents || want.Name == MailEvents {
 			ages = append(ages, want.MaxAge)
 		}
-		if change := planStream(js, current, want, streamFields); change.apply != nil {
-			plan = append(plan, change)
-		}
+		plan = append(plan, planStream(js, current, want, streamFields))
 	}
 	secret, err := planSecret(ctx, js, have)
 	if err != nil {
@@ -125,11 +123,14 @@ func Plan(ctx context.Context, js jetstream.JetStream, l Limits) ([]Change, erro
 		change, _ := planned(js, Change{Kind: "consumer", Name: want.Durable, Create: !there}, current, want, consumerFields,
 			on(q.Stream, js.CreateConsumer), on(q.Stream, js.UpdateConsumer))
 		change.Destructive = there && (current.AckPolicy != want.AckPolicy || current.FilterSubject != want.FilterSubject)
-		if change.apply != nil {
-			plan = append(plan, change)
-		}
+		plan = append(plan, change)
 	}
-	return plan, nil
+	return needed(plan), nil
+}
+
+// needed leaves out changes with nothing to do.
+func needed(plan []Change) []Change {
+	return slices.DeleteFunc(plan, func(c Change) bool { return c.apply == nil })
 }
 
 // WithoutHistory are the streams of events that a plan makes where the stream of their requests exists: its history is lost.

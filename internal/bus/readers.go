@@ -74,12 +74,10 @@ func PlanReaders(ctx context.Context, js jetstream.JetStream, readers []string) 
 				}
 			}
 			change, _ = planned(js, change, have, want, fields, on(stream, js.CreatePushConsumer), on(stream, js.UpdatePushConsumer))
-			if change.apply != nil {
-				plan = append(plan, change)
-			}
+			plan = append(plan, change)
 		}
 	}
-	return plan, nil
+	return needed(plan), nil
 }
 
 // PlanCopies compares the copies in a reader's account with those there should be.
@@ -115,11 +113,9 @@ func PlanCopies(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, read
 			return nil, fmt.Errorf("stream %s is a copy of %s and not of %s, which cannot be changed: is the reader's name right? "+
 				"If it is, delete the stream and run this again", name, origin(s.CachedInfo().Config), origin(want))
 		}
-		if change := planStream(js, s.CachedInfo(), l.keep(s.CachedInfo().Config, want), copyFields); change.apply != nil {
-			plan = append(plan, change)
-		}
+		plan = append(plan, planStream(js, s.CachedInfo(), l.keep(s.CachedInfo().Config, want), copyFields))
 	}
-	return plan, nil
+	return needed(plan), nil
 }
 
 // copyFields are the settings of a copy that errand decides.

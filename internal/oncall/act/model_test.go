@@ -170,7 +170,7 @@ func (m *model) run(ctx context.Context, caller *attempt.Caller, h *history.Hist
 		return h.Event(messages.Uncertain, &messages.EnrollUncertain{Reason: r.Reason, Fingerprint: h.Fingerprint, AfterUnknown: r.AfterUnknown}),
 			nil
 	case attempt.RetryLater:
-		return messages.Event{}, attempt.Defer(ctx, h, r, &messages.DeferredBody{})
+		return messages.Event{}, attempt.Defer(ctx, h, r)
 	}
 	return h.Event(messages.Failed, &messages.FailedBody{Reason: r.Reason, Fingerprint: h.Fingerprint, AfterUnknown: r.AfterUnknown}), nil
 }

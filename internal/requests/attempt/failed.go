@@ -177,10 +177,10 @@ func (r *run[T]) giveUp(ctx context.Context) error {
 const MayBeDone = "; a call may have been made"
 
 // Defer stores that a request waits, as r says, and returns the error that tells the queue.
-func Defer[T any](ctx context.Context, h *history.History, r Result[T], body *messages.DeferredBody) error {
-	body.Reason, body.Message, body.HTTPStatus, body.NotBefore = r.Reason, r.Message, r.Status, messages.Time{Time: r.NotBefore}
-	body.AfterUnknown, body.HeldCount, body.Fingerprint = r.AfterUnknown, r.HeldCount, h.Fingerprint
-	if err := h.Store(ctx, messages.Deferred, body); err != nil {
+func Defer[T any](ctx context.Context, h *history.History, r Result[T]) error {
+	if err := h.Store(ctx, messages.Deferred, &messages.DeferredBody{Reason: r.Reason, Message: r.Message, HTTPStatus: r.Status,
+		NotBefore: messages.Time{Time: r.NotBefore}, AfterUnknown: r.AfterUnknown, HeldCount: r.HeldCount, Fingerprint: h.Fingerprint,
+	}); err != nil {
 		return err
 	}
 	return &history.RetryLaterError{At: r.NotBefore, Cause: r.Cause}

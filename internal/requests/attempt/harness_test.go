@@ -174,7 +174,7 @@ func (h *harness) deliver(ctx context.Context) (o outcome) {
 			return ledger.Event(messages.Uncertain, &messages.EnrollUncertain{Reason: o.Reason, AfterUnknown: o.AfterUnknown}), nil
 		case RetryLater:
 			o.wait = time.Until(o.NotBefore)
-			return messages.Event{}, Defer(ctx, ledger, o.Result, &messages.DeferredBody{})
+			return messages.Event{}, Defer(ctx, ledger, o.Result)
 		}
 		return ledger.Event(messages.Failed, &messages.FailedBody{Reason: o.Reason, AfterUnknown: o.AfterUnknown, Fingerprint: "f"}), nil
 	})

@@ -206,7 +206,7 @@ func (e *enrollment) event(ctx context.Context, r attempt.Result[mandate.Enrolle
 		}
 		return h.Event(messages.Uncertain, body), nil
 	}
-	return messages.Event{}, attempt.Defer(ctx, h, r, &messages.DeferredBody{})
+	return messages.Event{}, attempt.Defer(ctx, h, r)
 }
 
 // Resolver looks enrollments that ended uncertain up again, and publishes what the transaction list shows of them.

@@ -260,5 +260,5 @@ func (d *delivery) finish(ctx context.Context) (messages.Event, error) {
 		return messages.Event{}, &history.RetryLaterError{At: d.deferred.NotBefore, Cause: d.deferred.Cause}
 	}
 	d.deferred.AfterUnknown = d.deferred.AfterUnknown || d.afterUnknown
-	return messages.Event{}, attempt.Defer(ctx, h, d.deferred.Result, &messages.DeferredBody{})
+	return messages.Event{}, attempt.Defer(ctx, h, d.deferred.Result)
 }

@@ -192,7 +192,7 @@ func (m *message) single(ctx context.Context) (messages.Event, error) {
 		}
 	}
 	if got.waits() {
-		return messages.Event{}, attempt.Defer(ctx, h, got.Result, &messages.DeferredBody{})
+		return messages.Event{}, attempt.Defer(ctx, h, got.Result)
 	}
 	o := &outcome{}
 	o.add(got)
