@@ -315,8 +315,8 @@ func TestLinesShowTheMainFields(t *testing.T) {
 		"01-02 03:04:05.006  mail.send.failed            a             0 bytes"; got != want {
 		t.Errorf("of another day: got %s, want %s", got, want)
 	}
-	dead := bus.Message{Time: at, Subject: "dead.mail.send.requested", Header: nats.Header{"Errand-Reason": {"refused"}, "Errand-Message": {"no"},
-		"Errand-Request-Id": {"a"}}}
+	dead := bus.Message{Time: at, Subject: "dead.mail.send.requested",
+		Header: nats.Header{"Errand-Reason": {"refused"}, "Errand-Message": {"no"}, "Errand-Request-Id": {"a"}}}
 	if got, want := l.line(dead, at), "03:04:05.006  dead.mail.send.requested    a             reason=refused message=no"; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
