@@ -121,11 +121,7 @@ func (s *Store) Kept(ctx context.Context) (time.Time, error) {
 func (s *Store) info(ctx context.Context) (*jetstream.StreamInfo, error) {
 	ctx, cancel := context.WithTimeout(ctx, retry.Storage)
 	defer cancel()
-	info, err := bus.StreamInfo(ctx, s.js, s.stream)
-	if err != nil {
-		return nil, fmt.Errorf("sink: %w", err)
-	}
-	return info, nil
+	return bus.StreamInfo(ctx, s.js, s.stream)
 }
 
 // Reset lets everything be read again.
@@ -171,9 +167,7 @@ func watermarkOf(m sweep.Mark) *messages.Watermark {
 	if m.NewestFirst {
 		w.By = messages.ByNewestFirst
 	}
-	if m.Anchor != nil {
-		w.Anchor, _ = binary.Append(nil, binary.BigEndian, m.Anchor) // numbers always encode
-	}
+	w.Anchor, _ = binary.Append(nil, binary.BigEndian, m.Anchor) // numbers always encode
 	if !m.Since.IsZero() {
 		w.Since = &messages.Time{Time: m.Since}
 	}

@@ -43,8 +43,6 @@ func (s *Store) Lead(ctx context.Context) error {
 	}
 }
 
-const leadTries = 10
-
 // leads notes the turn, and answers from now on. sweep.ErrReset: the stream lost some of what it had.
 func (s *Store) leads(turn uint64) (err error) {
 	if s.answers == nil {
@@ -186,6 +184,7 @@ func (s *Store) settle(err error) error {
 }
 
 const (
+	leadTries      = 10
 	roomForHeaders = 4 << 10            // more than an event's headers take
 	eventID        = "ce-id"            // the header by which a state is recognized
 	recipient      = "Errand-Recipient" // the header that says which recipient an event is about
