@@ -96,8 +96,8 @@ func TestTheSendingLogResolvesAnUncertainMessage(t *testing.T) {
 			"resolved has the headers %v", resolved.Header)
 		body := decode[messages.SendResolved](t, resolved)
 		body.At, body.Evidence.CompleteThrough = messages.Time{}, messages.Time{}
-		want := messages.SendResolved{Common: messages.Common{RequestID: "m1", Attempt: 3, Lane: "bulk"}, Outcome: messages.Accepted, By: messages.BySendingLog,
-			Fingerprint: body.Fingerprint,
+		want := messages.SendResolved{Common: messages.Common{RequestID: "m1", Attempt: 3, Lane: "bulk"}, Outcome: messages.Accepted,
+			By: messages.BySendingLog, Fingerprint: body.Fingerprint,
 			Evidence: messages.SendEvidence{Seen: 4, Count: 4, Batches: []messages.BatchEvidence{{Batch: 1, Count: 2, Seen: 2},
 				{Batch: 2, Count: 2, Seen: 2}}}}
 		diff := cmp.Diff(want, body)
