@@ -99,18 +99,9 @@ const (
 func (b DeliveryBody) encoded() ([]byte, error) {
 	j := b.appendTo(make([]byte, 0, 384+len(b.Entry)))
 	j = appendMember(j, "event_id", b.EventID)
-	j = append(j, `,"entry":`...)
-	switch {
-	case len(b.Entry) == 0:
-		j = append(j, "null"...)
-	case spaced(b.Entry):
-		whole := bytes.NewBuffer(j)
-		if err := json.Compact(whole, b.Entry); err != nil {
-			return nil, err
-		}
-		j = whole.Bytes()
-	default:
-		j = append(j, b.Entry...)
+	j, err := appendRaw(append(j, `,"entry":`...), b.Entry)
+	if err != nil {
+		return nil, err
 	}
 	j = strconv.AppendInt(append(j, `,"smtp":{"code":`...), int64(b.SMTP.Code), 10)
 	j = appendMember(j, "enhanced", wire.Cut(b.SMTP.Enhanced))
@@ -130,6 +121,19 @@ func (b DeliveryBody) encoded() ([]byte, error) {
 		j = append(j, ']')
 	}
 	return append(j, "}}"...), nil
+}
+
+// appendRaw appends valid JSON without spaces.
+func appendRaw(j []byte, raw json.RawMessage) ([]byte, error) {
+	switch {
+	case len(raw) == 0:
+		return append(j, "null"...), nil
+	case !spaced(raw):
+		return append(j, raw...), nil
+	}
+	whole := bytes.NewBuffer(j)
+	err := json.Compact(whole, raw)
+	return whole.Bytes(), err
 }
 
 // spaced reports whether there is space between the tokens of valid JSON.

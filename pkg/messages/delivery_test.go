@@ -16,13 +16,33 @@ func same(t *testing.T, b DeliveryBody) {
 	type plain DeliveryBody
 	cut := plain(b)
 	cut.SMTP.Enhanced = wire.Cut(b.SMTP.Enhanced)
-	want, err := wire.Marshal(cut)
+	sameAs(t, b, cut)
+}
+
+func sameAs(t *testing.T, b interface{ encoded() ([]byte, error) }, plain any) {
+	t.Helper()
+	want, err := wire.Marshal(plain)
 	if err != nil {
 		t.Fatalf("%+v: %v", b, err)
 	}
 	got, err := b.encoded()
 	if err != nil || !bytes.Equal(separated(got), separated(want)) {
 		t.Errorf("%+v:\ngot  %s, %v\nwant %s", b, got, err, want)
+	}
+}
+
+func TestEnrollmentsAreEncodedAsByTheStandardLibrary(t *testing.T) {
+	type plainStarted EnrollStarted
+	type plainSucceeded EnrollSucceeded
+	var started EnrollStarted
+	var succeeded EnrollSucceeded
+	for _, full := range []bool{false, true} {
+		if full {
+			fill(reflect.ValueOf(&started).Elem())
+			fill(reflect.ValueOf(&succeeded).Elem())
+		}
+		sameAs(t, started, plainStarted(started))
+		sameAs(t, succeeded, plainSucceeded(succeeded))
 	}
 }
 
