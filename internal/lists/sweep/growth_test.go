@@ -20,7 +20,7 @@ import (
 )
 
 var (
-	growthSeeds = flag.Uint64("growth.seeds", 200, "lists that grow while they are read, drawn at random")
+	growthSeeds = flag.Uint64("growth.seeds", 100, "lists that grow while they are read, drawn at random")
 	growthFrom  = flag.Uint64("growth.from", 0, "the first seed")
 )
 
@@ -179,7 +179,7 @@ func (g *growing) hidden(s *store, through time.Time) (n int) {
 func TestAMarkNeverCoversWhatIsNotPublished(t *testing.T) {
 	// Oldest first, of a list that drops as many rows as come; one without a total that grows as fast as it is read.
 	seeds := []uint64{31, 7000063}
-	for seed := *growthFrom; seed < *growthFrom+inshort.Choose(t, *growthSeeds, 12); seed++ {
+	for seed := *growthFrom; seed < *growthFrom+inshort.Choose(t, *growthSeeds, 6); seed++ {
 		seeds = append(seeds, seed)
 	}
 	for _, seed := range seeds {
