@@ -236,8 +236,7 @@ func (s *Store) end(ctx context.Context, op messages.Operation, filters ...strin
 	return s.events.Newest(ctx, op, filters...)
 }
 
-// Resolve stores what became of a request over its uncertain event, in its trace, with its attempts and its lane. One that another
-// poller stored is as good.
+// Resolve stores what became of a request over its uncertain event, with its trace, attempts and lane. Another poller's is as good.
 func (s *Store) Resolve(ctx context.Context, e messages.Event, over uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, retry.Storage)
 	defer cancel()

@@ -23,6 +23,7 @@ type reading struct {
 	total   int       // of the list, as the last page that had rows said; 0 if it did not
 	still   int       // pages in a row that showed nothing further: behind the last row they are empty, or the last one again
 	first   []uint64  // keys of the first page
+	listed  int       // total of that page
 	last    []uint64  // keys of the last page that had any; all rows before them were read
 	ahead   []uint64  // keys of the page that was read behind it, though rows between them may not have been
 	behind  int       // total of that page; 0: there is none
@@ -56,7 +57,7 @@ func (w *reading) take(keys []uint64, total int) {
 	}
 	w.size = max(w.size, n)
 	if w.pages++; w.pages == 1 {
-		w.first, w.total, w.read = keys, total, (w.page-1)*w.size
+		w.first, w.listed, w.total, w.read = keys, total, total, (w.page-1)*w.size
 	}
 	w.read -= max(0, w.total-total)
 	if w.behind > 0 && slices.Equal(keys, w.last) {

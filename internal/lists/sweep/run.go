@@ -291,6 +291,6 @@ func (r *run[T]) anchor(of *reading) {
 	rows := slices.Clone(of.first[:min(len(of.first), maxAnchor)])
 	slices.Sort(rows)
 	if rows = slices.Compact(rows); len(rows) > 0 { // a list may show a row twice
-		r.state.Anchor, r.anchorAt, r.listed = rows, of.Began, of.total
+		r.state.Anchor, r.anchorAt, r.listed = rows, of.Began, of.listed
 	}
 }
