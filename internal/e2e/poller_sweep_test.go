@@ -49,7 +49,7 @@ func TestALogThatMisbehavesIsPublishedOnceAndCompletely(t *testing.T) {
 	}
 }
 
-var fastMails = flag.Int("fast.mails", 8, "messages to 1,000 that go out while the log is read, one each 1.7 s")
+var fastMails = flag.Int("fast.mails", 5, "messages to 1,000 that go out while the log is read, one each 1.7 s")
 
 // Messages to 1,000 go out one after the other, and a page of 100 rows takes 90 ms: nearly 600 rows a second. Each is
 // published within seconds, and the watermark covers only published rows.

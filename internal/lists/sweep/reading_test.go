@@ -163,3 +163,13 @@ func TestTotalsThatAreGuessesHideNoRow(t *testing.T) {
 		}
 	}
 }
+
+// What was added since the anchor is counted from the total of the page that it was on: rows may come while the others are read.
+func TestAnAnchorsPlaceIsThatOfTheFirstPage(t *testing.T) {
+	w, r := newReading(time.Time{}, 2), &run[int]{}
+	w.take([]uint64{4, 3}, 20)
+	w.take([]uint64{2, 1}, 30)
+	if r.anchor(w); r.listed != 20 {
+		t.Errorf("the anchor is counted from a list of %d rows, want 20", r.listed)
+	}
+}
