@@ -40,7 +40,7 @@ func (r *run[T]) rest(ctx context.Context) error {
 		newer := func(a, b uint64) int { return r.known.open[a].at.Compare(r.known.open[b].at) }
 		r.open, r.openAt = slices.SortedFunc(maps.Keys(r.known.open), newer), now
 	}
-	if r.scan == nil && (r.state.Scanned > 0 || now.Sub(r.scanAt) >= r.scanEvery()) {
+	if r.scan == nil && r.size > 0 && (r.state.Scanned > 0 || now.Sub(r.scanAt) >= r.scanEvery()) {
 		r.scan, r.scanAt = newReading(r.scanBack(now), r.Limit), now
 		if r.state.Scanned > 0 { // by the poller that led before: what is in front of that is not read again
 			r.scan.page, r.scan.skipped = r.state.Scanned/max(r.size, 1)+1, true
@@ -51,7 +51,7 @@ func (r *run[T]) rest(ctx context.Context) error {
 		until = now.Add(max(retry.SweepMin, r.Interval))
 	}
 	if !r.firstRead() {
-		return r.step(ctx, &r.scan, until)
+		return r.step(ctx, &r.scan, now.Add(max(retry.SweepMin, r.Interval/2)))
 	}
 	page := time.Duration(float64(time.Second) / cmp.Or(r.Pace, 1))
 	r.paid = later(r.paid, now.Add(-max(10*page, r.Interval)))
@@ -122,7 +122,7 @@ func (r *run[T]) step(ctx context.Context, of **reading, until time.Time) error 
 	if w == nil {
 		return nil
 	}
-	err := r.follow(ctx, w, func([]uint64) bool { return !time.Now().Before(until) })
+	err := r.follow(ctx, w, func() bool { return !time.Now().Before(until) })
 	if err != nil || !w.done {
 		return err
 	}

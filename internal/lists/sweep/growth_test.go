@@ -355,20 +355,39 @@ func (g *growing) run(t *testing.T, limit int, of func(growingRow) time.Time, li
 	return late
 }
 
-// Rows that come faster than the service answers are published within seconds, and the mark covers what is published.
+// Rows that come faster than the service answers are published within seconds, and the mark covers what is published; those that
+// came before the first reading, too, soon after it has begun.
 func TestRowsOfAFastListArePublishedInTime(t *testing.T) {
 	for _, c := range []struct {
-		rate    float64
-		latency time.Duration
-		longest time.Duration
+		rate, burst int // rows a second, or in bursts of so many
+		latency     time.Duration
+		listed      int
+		first       time.Duration // row
+		longest     time.Duration
 	}{
-		{500, 90 * time.Millisecond, 5 * time.Second},
-		{150, 200 * time.Millisecond, 5 * time.Second},
+		{500, 0, 90 * time.Millisecond, 0, 0, 5 * time.Second},
+		{150, 0, 200 * time.Millisecond, 0, 0, 5 * time.Second},
+		{588, 1000, 90 * time.Millisecond, 3000, time.Second, 6 * time.Second},
+		{588, 1000, 90 * time.Millisecond, 0, time.Second, 20 * time.Second}, // seen only after Interval
 	} {
-		t.Run(fmt.Sprint(c.rate, c.latency), func(t *testing.T) {
+		t.Run(fmt.Sprint(c), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				g := newGrowing(NewestFirst, 1, c.latency)
-				g.rate, g.changing = func(time.Duration) float64 { return c.rate }, 0
+				g.rows, g.changing = make([]growingRow, c.listed), 0
+				for i := range g.rows {
+					g.rows[i].created = g.began.Add(time.Duration(i-len(g.rows)) * time.Minute)
+				}
+				bursts := 0
+				g.rate = func(since time.Duration) float64 {
+					switch {
+					case c.burst == 0:
+						return float64(c.rate)
+					case int((since-c.first).Seconds()*float64(c.rate)) >= bursts*c.burst:
+						bursts++
+						return float64(100 * c.burst) // in one step
+					}
+					return 0
+				}
 				late := g.run(t, 100, func(r growingRow) time.Time { return r.created }, inshort.Choose(t, 5*time.Minute, time.Minute))
 				if last := late[len(late)-1]; last > c.longest {
 					t.Errorf("a row was published after %v, want %v at most", last, c.longest)

@@ -15,6 +15,8 @@ type reading struct {
 	Back    time.Time // ... if it was made since then; zero if whenever it was made
 	page    int       // to be asked for next, from 1
 	read    int       // rows from the first on that surely were
+	pushed  int       // rows that were added in front of them since, if they were
+	stays   bool      // they were not: rows are not added in front
 	far     int       // the last page so far
 	pages   int       // that were read
 	limit   int       // rows of a page that are asked for
@@ -24,7 +26,7 @@ type reading struct {
 	still   int       // pages in a row that showed nothing further: behind the last row they are empty, or the last one again
 	first   []uint64  // keys of the first page
 	listed  int       // total of that page
-	last    []uint64  // keys of the last page that had any; all rows before them were read
+	last    []uint64  // keys of the last page that had any and joined; all rows before them were read
 	ahead   []uint64  // keys of the page that was read behind it, though rows between them may not have been
 	behind  int       // total of that page; 0: there is none
 	newest  time.Time // row of the first page, by our clock; one of the future counts as old
@@ -47,24 +49,27 @@ func newReading(back time.Time, limit int) *reading {
 	return &reading{Began: time.Now(), Back: back, page: 1, limit: limit}
 }
 
-// take takes the page that was asked for, and says what to ask for next.
-func (w *reading) take(keys []uint64, total int) {
+// take takes the page that was asked for, says what to ask for next, and reports whether it joins what was read.
+func (w *reading) take(keys []uint64, total int) bool {
 	n := len(keys)
 	w.far = max(w.far, w.page)
 	if w.pages > 0 && n > w.size { // those before were shorter than full ones: nobody knows what they left out
-		*w = reading{Began: w.Began, Back: w.Back, page: 1, far: w.far, limit: w.limit, size: n}
-		return
+		*w = reading{Began: w.Began, Back: w.Back, page: 1, far: w.far, limit: w.limit, size: n, stays: w.stays}
+		return false
 	}
 	w.size = max(w.size, n)
 	if w.pages++; w.pages == 1 {
 		w.first, w.listed, w.total, w.read = keys, total, total, (w.page-1)*w.size
+	}
+	if w.moveOn(total) { // all of this page was read where it was before
+		return false
 	}
 	w.read -= max(0, w.total-total)
 	if w.behind > 0 && slices.Equal(keys, w.last) {
 		w.read, w.page = w.page*w.size, w.page+1
 		if total > w.behind { // rows came since: it may have moved there and back, and what is behind it is read again
 			w.total, w.behind = total, 0
-			return
+			return false
 		}
 		keys, total = w.ahead, w.behind // nothing has moved: what was read behind it is next to it
 		n = len(keys)
@@ -72,14 +77,16 @@ func (w *reading) take(keys []uint64, total int) {
 	shown, from := func(key uint64) bool { return slices.Contains(w.last, key) }, (w.page-1)*w.size
 	joins := total == 0 || from <= max(0, w.read) || slices.ContainsFunc(keys, shown)
 	if !joins && w.pages <= maxRead*(w.page+2) {
-		if w.total = total; w.behind == 0 {
+		if w.total = total; w.pushed > 0 {
+			w.page, w.pushed, w.stays = max(0, w.read)/w.size+1, 0, true
+		} else if w.behind == 0 {
 			w.page, w.ahead, w.behind = w.page-1, keys, total
 		} else {
 			w.page, w.behind = max(0, w.read)/w.size+1, 0
 		}
-		return
+		return false
 	}
-	w.skipped, w.behind, w.read = w.skipped || !joins, 0, w.page*w.size
+	w.skipped, w.behind, w.pushed, w.read = w.skipped || !joins, 0, 0, w.page*w.size
 	further := slices.ContainsFunc(keys, func(key uint64) bool { return !shown(key) })
 	if w.end = from + n; n > 0 {
 		w.last, w.total = keys, total
@@ -94,6 +101,19 @@ func (w *reading) take(keys []uint64, total int) {
 	w.short, w.again = w.done && w.end < total, w.done && total == 0 && n == w.size
 	// A service that begins again may say for a while that there is nothing: that is not the list's end.
 	w.skipped = w.skipped || w.done && (len(w.last) == 0 || n == 0 && total == 0 && w.end < w.total)
+	return true
+}
+
+// moveOn goes on to where the rows are, by the total, that follow those that were read, if that is behind the page that is next: rows
+// were added in front. If that turns out to be wrong, it goes back.
+func (w *reading) moveOn(total int) bool {
+	pushed := w.pushed + total - w.total
+	next := (w.read+pushed-1)/max(w.size, 1) + 1
+	if w.stays || w.behind > 0 || w.page < 2 || w.total == 0 || next <= w.page {
+		return false
+	}
+	w.page, w.pushed, w.total = next, pushed, total
+	return true
 }
 
 // back reports whether the next page is one that was read before: rows may be there that moved.

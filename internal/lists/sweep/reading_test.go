@@ -8,7 +8,7 @@ import (
 )
 
 // readList reads a list in pages of one size. change is called before each page, and gives the total that it says.
-// holes is how often a reading that is not going back has not shown a row in front of one that it has.
+// holes is how often a reading that is not going back has not shown a row in front of one that joined.
 func readList(list *[]uint64, size int, change func(page int) (total int)) (w *reading, seen map[uint64]bool, pages, holes int) {
 	last := uint64(0)
 	w, seen = newReading(time.Time{}, size), map[uint64]bool{}
@@ -17,11 +17,14 @@ func readList(list *[]uint64, size int, change func(page int) (total int)) (w *r
 		from := min((w.page-1)*size, len(*list))
 		keys := slices.Clone((*list)[from:min(from+size, len(*list))])
 		for _, k := range keys {
-			if seen[k] = true; k < fresh {
+			seen[k] = true
+		}
+		w.take(keys, total)
+		for _, k := range w.last {
+			if k < fresh {
 				last = max(last, k)
 			}
 		}
-		w.take(keys, total)
 		if !w.back() && !w.skipped && slices.ContainsFunc(*list, func(k uint64) bool { return k < last && !seen[k] }) {
 			holes++
 		}
@@ -171,5 +174,39 @@ func TestAnAnchorsPlaceIsThatOfTheFirstPage(t *testing.T) {
 	w.take([]uint64{2, 1}, 30)
 	if r.anchor(w); r.listed != 20 {
 		t.Errorf("the anchor is counted from a list of %d rows, want 20", r.listed)
+	}
+}
+
+// Many rows come at once, in front, behind or anywhere, and others go: a reading shows every row that stays, or says that it has not.
+// Where rows come in front alone, each time costs it two pages at most, however many they are.
+func TestAReadingGoesOnWhereItsRowsWerePushedTo(t *testing.T) {
+	for seed := range uint64(2000) {
+		random := rand.New(rand.NewPCG(seed, 4))
+		list, size := listOf(100+random.IntN(300)), 4+random.IntN(20)
+		rows, added, where, gone, bursts := len(list), uint64(fresh), random.IntN(4), 0, 0
+		if where < 2 { // elsewhere, they hide in the total that others go
+			gone = random.IntN(2) * random.IntN(6)
+		}
+		w, seen, pages, holes := readList(&list, size, func(page int) int {
+			if bursts < 20 && page%(2+int(seed%5)) == 1 {
+				bursts++
+				for range size * random.IntN(12) {
+					at := []int{0, 0, len(list), random.IntN(len(list) + 1)}[where]
+					list = slices.Insert(list, at, added)
+					added++
+				}
+				for range gone {
+					at := random.IntN(len(list))
+					list = slices.Delete(list, at, at+1)
+				}
+			}
+			return len(list)
+		})
+		missing := slices.IndexFunc(list, func(k uint64) bool { return k < fresh && !seen[k] })
+		if most := rows/size + 2 + 2*bursts; where < 2 && gone == 0 && (pages > most || w.skipped) || !w.done && pages < 10_000 || holes > 0 ||
+			missing >= 0 && !w.skipped {
+			t.Fatalf("seed %d: %d rows, %d a page, where %d gone %d, %d times: skipped %t after %d pages, %d holes, the row now at %d is missing", seed, rows, size, where, gone,
+				bursts, w.skipped, pages, holes, missing)
+		}
 	}
 }

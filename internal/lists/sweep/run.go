@@ -78,20 +78,21 @@ func (r *run[T]) page(ctx context.Context, number int) (Page[T], error) {
 
 // follow goes on with a reading until it is done, or enough says so. While a page is published the next one is read, and the events
 // of two pages may be on their way.
-func (r *run[T]) follow(ctx context.Context, w *reading, enough func(keys []uint64) bool) error {
+func (r *run[T]) follow(ctx context.Context, w *reading, enough func() bool) error {
 	ctx, stop := context.WithCancel(ctx)
 	var ahead sync.WaitGroup
 	defer ahead.Wait()
 	defer stop()
+	w.moveOn(r.state.Total)
 	page, err := r.page(ctx, w.page)
 	for {
 		if err != nil {
 			return cmp.Or(r.publish(ctx, nil, nil, 0), err)
 		}
 		from := w.page
-		keys := r.note(w, page)
+		r.note(w, page)
 		rows, place := page.Rows, placed((from-1)*w.size, page.Total)
-		ends, most := enough(keys) || w.done, 0
+		ends, most := enough() || w.done, 0
 		read := make(chan time.Time)
 		if !ends {
 			most = 1
@@ -111,16 +112,18 @@ func (r *run[T]) follow(ctx context.Context, w *reading, enough func(keys []uint
 	}
 }
 
-// note notes a page that a reading has asked for, and returns the keys of its rows. A row from the future may be as old as Overlap.
-func (r *run[T]) note(w *reading, page Page[T]) []uint64 {
+// note notes a page that a reading has asked for. A row from the future may be as old as Overlap.
+func (r *run[T]) note(w *reading, page Page[T]) {
 	keys := make([]uint64, len(page.Rows))
 	for i, row := range page.Rows {
 		keys[i] = row.ID.Key()
 	}
-	w.take(keys, page.Total)
+	joins := w.take(keys, page.Total)
 	now, newest, latest, times := time.Now(), time.Time{}, time.Time{}, timesOf(page.Rows)
 	for _, at := range times {
-		w.rows.note(at)
+		if joins {
+			w.rows.note(at)
+		}
 		latest = later(latest, at)
 		if at.After(now) {
 			at = now.Add(-r.Overlap)
@@ -128,7 +131,7 @@ func (r *run[T]) note(w *reading, page Page[T]) []uint64 {
 		newest = later(newest, at)
 	}
 	r.newest = later(r.newest, newest)
-	if slices.SortFunc(times, time.Time.Compare); len(times) > 0 {
+	if slices.SortFunc(times, time.Time.Compare); joins && len(times) > 0 {
 		w.medians.note(times[len(times)/2])
 	}
 	if w.pages == 1 {
@@ -137,11 +140,10 @@ func (r *run[T]) note(w *reading, page Page[T]) []uint64 {
 	switch {
 	case w.done:
 		w.Back = time.Time{}
-	case !w.back() && r.state.NewestFirst && !newest.IsZero():
+	case joins && !w.back() && r.state.NewestFirst && !newest.IsZero():
 		isNew := func(row Row[T]) bool { return !row.At.Before(r.since) && r.known.stored(row.ID).IsZero() }
 		w.done = newest.Before(w.Back.Add(-r.Overlap)) && !slices.ContainsFunc(page.Rows, isNew) // however old it says it is
 	}
-	return keys
 }
 
 // believe decides whether a reading that has ended was complete. Empty pages are the end of the list, though its total says more,
@@ -232,11 +234,11 @@ func (r *run[T]) head(ctx context.Context) error {
 		}
 	}
 	h, met := r.heading, false
-	err := r.follow(ctx, h, func(keys []uint64) bool {
+	err := r.follow(ctx, h, func() bool {
 		if h.pages == 1 {
 			r.state.Total, r.size = h.total, h.size
 		}
-		for _, key := range keys {
+		for _, key := range h.last {
 			delete(r.left, key)
 		}
 		if len(anchor) == 0 {
