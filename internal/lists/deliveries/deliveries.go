@@ -195,7 +195,7 @@ func (l *Log) eventFor(listed sweep.Row[mail.Entry], r *row, now time.Time) (mes
 		return e, f
 	}
 	e.ID, body.RequestID = f.request, f.request
-	body.Recipient = rowNote{f.place, f.Confidence == messages.MatchUnique}.String()
+	body.Recipient = noteOf(f.place, f.Confidence == messages.MatchExact)
 	if l.calls.known(f.request).erased {
 		body.Entry, body.Recipient = json.RawMessage("{}"), ""
 	}

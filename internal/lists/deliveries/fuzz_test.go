@@ -56,12 +56,12 @@ func FuzzNote(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		n, ok := parseNote("r", text)
+		at, exact, ok := parseNote("r", text)
 		if !ok {
 			return
 		}
-		if again, ok := parseNote("r", n.String()); !ok || again != n {
-			t.Fatalf("%q: %+v, again %+v %t", text, n, again, ok)
+		if again, same, ok := parseNote("r", noteOf(at, exact)); !ok || again != at || same != exact {
+			t.Fatalf("%q: %+v %t, again %+v %t %t", text, at, exact, again, same, ok)
 		}
 		l := New(Config{})
 		l.calls.add(call{request: "r", batch: 1}, []mailbox.Key{1})

@@ -184,10 +184,10 @@ func TestEachRecipientIsSeenOnceAndStaysAsItEnded(t *testing.T) {
 	}
 }
 
-// stateAt is what became of the recipient at a place; zero if it is unknown.
-func stateAt(x *calls, p place) (s state) {
+// stateAt is the recipient at a place, with what became of it; zero if it is unknown.
+func stateAt(x *calls, p place) (r recipient) {
 	if g, i, ok := x.at(p); ok {
-		s = g.recipients[i].state
+		r = g.recipients[i]
 	}
-	return s
+	return r
 }

@@ -17,13 +17,9 @@ type recipient struct {
 	address mailbox.Key
 	batch   uint32
 	next    uint32 // one with the same address, plus one; 0 if there is none
-	state
-}
-
-type state struct {
-	row    uint32 // shortened id of its first row; 0 if it has none
-	status status
-	proven bool // there is a row that is certainly of this batch
+	row     uint32 // shortened id of its first row; 0 if it has none
+	status  status
+	proven  bool // there is a row that is certainly of this batch
 }
 
 // held is the recipient that a row is of.
@@ -170,7 +166,7 @@ func (x *calls) proven(request string, number, count int) (n int) {
 
 // note records an event that was stored. It returns false if the event may be about a call that is not known yet.
 func (l *Log) note(e lists.Stored) bool {
-	n, isMatched := parseNote(e.Subject.ID, e.Recipient)
+	at, exact, isMatched := parseNote(e.Subject.ID, e.Recipient)
 	id, isRow := sweep.ParseID(e.ID)
 	isSummary := e.Subject.State == messages.Summary
 	g, request, known := l.calls.find(e.Subject.ID)
@@ -182,37 +178,30 @@ func (l *Log) note(e lists.Stored) bool {
 		r := &g.requests[request]
 		r.summary, r.reported, r.final = maphash.String(seed, e.ID), e.At.UnixMilli(), strings.HasSuffix(e.ID, lists.Final)
 	default:
-		if known = l.calls.observe(n.place, id.Key(), statusIn(e.Subject.State), !n.unsure); known {
+		if known = l.calls.observe(at, id.Key(), statusIn(e.Subject.State), exact); known {
 			g.change(request)
 		}
 	}
 	return known
 }
 
-// rowNote is what the header Errand-Recipient says about a row:
+// noteOf is what the header Errand-Recipient says about a row:
 //
 //	<batch>.<recipient>   it is certainly of that one
 //	<batch>.<recipient>?  it is, as far as is known
-type rowNote struct {
-	place
-	unsure bool
-}
-
-func (n rowNote) String() string {
-	text := strconv.Itoa(n.batch) + "." + strconv.Itoa(n.recipient)
-	if n.unsure {
+func noteOf(p place, exact bool) string {
+	text := strconv.Itoa(p.batch) + "." + strconv.Itoa(p.recipient)
+	if !exact {
 		text += "?"
 	}
 	return text
 }
 
 // parseNote reads the note of an event about a row of a request.
-func parseNote(request, text string) (n rowNote, ok bool) {
-	text, n.unsure = strings.CutSuffix(text, "?")
+func parseNote(request, text string) (p place, exact, ok bool) {
+	text, unsure := strings.CutSuffix(text, "?")
 	batch, recipient, _ := strings.Cut(text, ".")
-	var wrong, also error
-	n.batch, wrong = strconv.Atoi(batch)
-	n.recipient, also = strconv.Atoi(recipient)
-	n.request, ok = request, wrong == nil && also == nil
-	return n, ok
+	n, wrong := strconv.Atoi(batch)
+	i, also := strconv.Atoi(recipient)
+	return place{request, n, i}, !unsure, wrong == nil && also == nil
 }

@@ -15,8 +15,7 @@ import (
 )
 
 const (
-	summaryEvery = time.Minute // minimum time between two summaries of a request
-	scanEvery    = time.Minute // between two scans for what is old
+	summaryEvery = time.Minute // minimum time between two summaries of a request, and between two scans for what is old
 	maxAtOnce    = 1000        // events that are stored at once
 )
 
@@ -29,7 +28,7 @@ func (l *Log) Swept(ctx context.Context, completeThrough time.Time) error {
 	if err := l.resolve(ctx, now, completeThrough); err != nil {
 		return err
 	}
-	if now.Sub(l.scanned) >= scanEvery {
+	if now.Sub(l.scanned) >= summaryEvery {
 		l.scanned = now
 		l.scan(now)
 	}

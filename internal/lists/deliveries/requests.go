@@ -159,14 +159,10 @@ func (l *Log) ofRequest(r *request, id string, state messages.State, f fact, seq
 	}
 }
 
+// callEnded records what an event says about a batch's last call. AfterUnknown: calls of unknown fate were made before it.
 func (l *Log) callEnded(r *request, id string, number int, state messages.State, f fact) {
 	r.at = max(r.at, f.At.UnixMilli())
-	l.calls.close(id, number, f.At.Time, fateIn(state, f))
-}
-
-// fateIn is what an event says about a batch's last call. AfterUnknown: calls of unknown fate were made before it.
-func fateIn(state messages.State, f fact) fate {
 	taken := state == messages.Accepted || state == messages.Partial
-	return fate{whole: taken && f.Accepted == f.Count, over: taken && !f.AfterUnknown,
-		refused: !taken && !f.AfterUnknown && state != messages.Uncertain}
+	l.calls.close(id, number, f.At.Time, fate{whole: taken && f.Accepted == f.Count, over: taken && !f.AfterUnknown,
+		refused: !taken && !f.AfterUnknown && state != messages.Uncertain})
 }

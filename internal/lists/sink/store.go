@@ -61,6 +61,7 @@ type Store struct {
 	turns   string
 	turn    uint64             // sequence of our message there; 0 means that another poller may be active
 	token   uint64             // turn, once all before it was learned; 0 means that nothing may be published
+	leader  string             // the subject on which a standby asks whether anybody leads; nothing of it is stored
 	answers *nats.Subscription // to standbys; nil of one, and of one that resigned
 
 	// ReadSince is when the last complete sweep began, in nanoseconds since 1970; 0 before the first. A leader answers standbys
@@ -78,9 +79,9 @@ type Store struct {
 // New makes a store over the connection that js and p share; source is the ce-source of the events.
 func New(js jetstream.JetStream, p *bus.Publisher, source string, of List) *Store {
 	turns := string(of.Operation) + ".turn"
-	return &Store{operation: of.Operation, turns: turns, js: js, stream: bus.EventsOf(of.Operation),
-		events: bus.EventStore{Publisher: p, Source: source}, writer: rand.Text()[:13], ReadSince: new(atomic.Int64), highest: new(uint64),
-		message: nats.Msg{Header: nats.Header{}}, requests: of.Requests,
+	return &Store{operation: of.Operation, turns: turns, leader: "errand.leader." + string(of.Operation), js: js,
+		stream: bus.EventsOf(of.Operation), events: bus.EventStore{Publisher: p, Source: source}, writer: rand.Text()[:13],
+		ReadSince: new(atomic.Int64), highest: new(uint64), message: nats.Msg{Header: nats.Header{}}, requests: of.Requests,
 		published: bus.Replay{Operation: of.Operation, Filters: append(slices.Clone(of.Events), turns), HeadersOnly: true}}
 }
 

@@ -20,9 +20,6 @@ import (
 	"errand/pkg/messages"
 )
 
-// leader is the subject on which a standby asks whether anybody leads. Nothing of it is stored.
-func (s *Store) leader() string { return "errand.leader." + string(s.operation) }
-
 // Lead writes a message on the subject of turns. Behind it no earlier write of any publisher is stored.
 func (s *Store) Lead(ctx context.Context) error {
 	s.turn, s.token = 0, 0
@@ -48,7 +45,7 @@ func (s *Store) leads(turn uint64) (err error) {
 	if s.answers == nil {
 		nc := s.js.Conn()
 		answer := func(m *nats.Msg) { _ = m.Respond(strconv.AppendInt(nil, s.ReadSince.Load(), 10)) }
-		if s.answers, err = nc.Subscribe(s.leader(), answer); err == nil {
+		if s.answers, err = nc.Subscribe(s.leader, answer); err == nil {
 			err = nc.FlushTimeout(retry.Answer)
 		}
 		if err != nil {
@@ -77,15 +74,14 @@ func (s *Store) lastTurn(ctx context.Context) (sequence uint64, err error) {
 // is stopped or cut off.
 func (s *Store) Led(ctx context.Context) (bool, error) {
 	if s.answers != nil {
-		_, err := s.lastTurn(ctx)
-		if errors.Is(err, sweep.ErrLed) {
-			return true, nil
+		if _, err := s.lastTurn(ctx); !errors.Is(err, sweep.ErrLed) {
+			return false, err
 		}
-		return false, err
+		return true, nil
 	}
 	for range 2 {
 		asking, cancel := context.WithTimeout(ctx, retry.LeaderAnswer)
-		answer, err := s.js.Conn().RequestWithContext(asking, s.leader(), nil)
+		answer, err := s.js.Conn().RequestWithContext(asking, s.leader, nil)
 		cancel()
 		switch {
 		case err == nil:
@@ -105,9 +101,7 @@ func (s *Store) Led(ctx context.Context) (bool, error) {
 
 // Resign ends the answers to standbys. What this poller publishes is stored until another one has taken the leadership.
 func (s *Store) Resign() {
-	if s.answers != nil {
-		_ = s.answers.Unsubscribe() // it fails when the connection is closed
-	}
+	_ = s.answers.Unsubscribe() // it fails of a standby, and when the connection is closed
 	s.answers = nil
 }
 

@@ -205,8 +205,8 @@ func TestAReadingGoesOnWhereItsRowsWerePushedTo(t *testing.T) {
 		missing := slices.IndexFunc(list, func(k uint64) bool { return k < fresh && !seen[k] })
 		if most := rows/size + 2 + 2*bursts; where < 2 && gone == 0 && (pages > most || w.skipped) || !w.done && pages < 10_000 || holes > 0 ||
 			missing >= 0 && !w.skipped {
-			t.Fatalf("seed %d: %d rows, %d a page, where %d gone %d, %d times: skipped %t after %d pages, %d holes, the row now at %d is missing", seed, rows, size, where, gone,
-				bursts, w.skipped, pages, holes, missing)
+			t.Fatalf("seed %d: %d rows, %d a page, %d gone each of %d times, kind %d: skipped %t after %d pages, %d holes, missing: %d",
+				seed, rows, size, gone, bursts, where, w.skipped, pages, holes, missing)
 		}
 	}
 }

@@ -34,7 +34,7 @@ func (s *states) identify(r Record, asked time.Time) (id, before sweep.ID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, there := s.last[r.key]; !there {
-		s.set(r.key, half(r, 0), 0)
+		s.last[r.key] = last{state: half(r, 0), seen: time.Now()}
 	}
 	last := s.last[r.key]
 	state := last.state
@@ -58,13 +58,11 @@ func (s *states) note(id, before sweep.ID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	key, state := id.Key(), id.State()
-	last, there := s.last[key]
-	if !there || last.state != state && int16(number(key, state)-number(key, last.state)) >= 0 { // states of erased events come in any order
-		s.set(key, state, before.State())
+	was, there := s.last[key]
+	if !there || was.state != state && int16(number(key, state)-number(key, was.state)) >= 0 { // states of erased events come in any order
+		s.last[key] = last{state, before.State(), time.Now()}
 	}
 }
-
-func (s *states) set(key, state, before uint64) { s.last[key] = last{state, before, time.Now()} }
 
 // half is what an id says of the state of a record with so many before it.
 func half(r Record, before uint16) uint64 { return r.state&^0xffff | uint64(before^uint16(r.key)) }
