@@ -71,11 +71,7 @@ func typeSchema(of reflect.Type, subject, path string, w descriptions) (object, 
 	case reflect.Struct:
 		return structSchema(of, subject, path+".", w)
 	case reflect.Slice:
-		if of.Elem().Kind() == reflect.Struct {
-			items, err := structSchema(of.Elem(), subject, path+"[].", w)
-			return object{{"type", "array"}, {"items", items}}, err
-		}
-		items, err := typeSchema(of.Elem(), subject, path, w)
+		items, err := typeSchema(of.Elem(), subject, path+"[]", w)
 		return object{{"type", "array"}, {"items", items}}, err
 	case reflect.Map:
 		values, err := typeSchema(of.Elem(), subject, path, w)

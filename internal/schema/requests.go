@@ -107,7 +107,6 @@ type field struct {
 	name     string
 	optional bool
 	of       reflect.Type
-	path     string // the struct and the field, for people
 }
 
 // fieldsOf are the members of a struct and of those that are embedded in it.
@@ -119,7 +118,7 @@ func fieldsOf(of reflect.Type) (all []field) {
 		case f.Anonymous:
 			all = append(all, fieldsOf(f.Type)...)
 		default:
-			all = append(all, field{name, strings.Contains(options, "omit"), f.Type, of.Name() + "." + f.Name})
+			all = append(all, field{name, strings.Contains(options, "omit"), f.Type})
 		}
 	}
 	return all
@@ -171,12 +170,7 @@ func number(least, most any, pattern string) object {
 }
 
 // most is the largest number of n digits.
-func most(n int) jsonNumber { return jsonNumber(strings.Repeat("9", n)) }
-
-type jsonNumber string
-
-// MarshalJSON writes the digits.
-func (n jsonNumber) MarshalJSON() ([]byte, error) { return []byte(n), nil }
+func most(n int) json.Number { return json.Number(strings.Repeat("9", n)) }
 
 // empty is what counts as left out. The object is not closed: a closed one without members becomes any in TypeScript.
 var empty = object{{"$ref", "#/$defs/leftOut"}}
