@@ -43,12 +43,9 @@ const (
 	required need = true
 )
 
-// check is a rule that looks at more than one field: given says which are there.
-type check func(f *form, given func(name string) bool)
-
-// decode reads a request's body into r by its fields. Whatever the faults, r
+// decode reads a request's body into r by its fields; checks look at more than one field. Whatever the faults, r
 // holds the fields that have none.
-func decode[R any](data []byte, fields []field[R], r *R, checks ...check) (Meta, error) {
+func decode[R any](data []byte, fields []field[R], r *R, checks ...func(*form, *R)) (Meta, error) {
 	f := &form{text: data}
 	open, ok := f.open()
 	if !ok {
@@ -67,11 +64,8 @@ func decode[R any](data []byte, fields []field[R], r *R, checks ...check) (Meta,
 			f.fault(fl.name, "is required")
 		}
 	}
-	for _, holds := range checks {
-		holds(f, func(name string) bool {
-			i := slices.IndexFunc(fields, func(fl field[R]) bool { return fl.name == name })
-			return kindOf(f.found[i].of(data)) != absent
-		})
+	for _, check := range checks {
+		check(f, r)
 	}
 	return f.meta, f.err()
 }

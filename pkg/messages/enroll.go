@@ -121,10 +121,7 @@ var enrollFields = []field[EnrollRequest]{
 // then lists it as another one.
 func (v value) orderNumber() string {
 	s := v.lineOf(wire.MaxOrderNumber, "must have at most 255 characters")
-	if !v.must(strings.TrimSpace(s) == s, "must not begin or end with a space") {
-		return ""
-	}
-	return s
+	return v.keep(s, strings.TrimSpace(s) == s, "must not begin or end with a space")
 }
 
 // EnrollStarted is the body of mandate.enroll.started: a call is about to be

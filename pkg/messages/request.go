@@ -51,9 +51,7 @@ func Decode[R EnrollRequest | TransactionsRequest | SendRequest | AccountRequest
 }
 
 // Check is Decode by operation; one without requests is an *Invalid too.
-func Check(op Operation, data []byte) (Meta, error) {
-	var meta Meta
-	var err error
+func Check(op Operation, data []byte) (meta Meta, err error) {
 	switch op {
 	case Enroll:
 		_, meta, err = Decode[EnrollRequest](data)

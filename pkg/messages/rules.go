@@ -34,6 +34,14 @@ func (v value) must(hold bool, rule string) bool {
 	return hold
 }
 
+// keep is s if the rule holds.
+func (v value) keep(s string, holds bool, rule string) string {
+	if !v.must(holds, rule) {
+		return ""
+	}
+	return s
+}
+
 // unquoted is the text of a value that is a string.
 func (v value) unquoted() string {
 	if wire.HasEscape(v.raw) {
@@ -53,19 +61,13 @@ func (v value) string() string {
 // text is a string of any length; only NUL is refused.
 func (v value) text() string {
 	s := v.string()
-	if !v.must(strings.IndexByte(s, 0) < 0, "must not hold a NUL") {
-		return ""
-	}
-	return s
+	return v.keep(s, strings.IndexByte(s, 0) < 0, "must not hold a NUL")
 }
 
 // limited is a text of at most limit characters, a number that rule names.
 func (v value) limited(limit int, rule string) string {
 	s := v.text()
-	if !v.must(len(s) <= limit || utf8.RuneCountInString(s) <= limit, rule) {
-		return ""
-	}
-	return s
+	return v.keep(s, len(s) <= limit || utf8.RuneCountInString(s) <= limit, rule)
 }
 
 // line is a string of one line, neither blank nor longer than MaxLine.
@@ -100,10 +102,7 @@ func (v value) requestID() string {
 // choice is one of the words given; rule names them.
 func (v value) choice(rule string, words ...string) string {
 	s := v.string()
-	if s == "" || !v.must(slices.Contains(words, s), rule) {
-		return ""
-	}
-	return s
+	return v.keep(s, s == "" || slices.Contains(words, s), rule)
 }
 
 // time is a time in RFC 3339, in UTC, noted in Meta too.
@@ -130,10 +129,7 @@ func (v value) calendar(layout, rule string) string {
 	s := v.string()
 	// Parse alone takes fractions of a second that no layout asked for.
 	_, err := time.Parse(layout, s)
-	if s == "" || !v.must(err == nil && len(s) == len(layout), rule) {
-		return ""
-	}
-	return s
+	return v.keep(s, s == "" || err == nil && len(s) == len(layout), rule)
 }
 
 func (v value) date() string {
@@ -141,59 +137,44 @@ func (v value) date() string {
 }
 
 // url is an absolute http or https URL.
-func (v value) url() string {
-	return v.absolute("must be an absolute http or https URL", func(*url.URL) bool { return false })
-}
+func (v value) url() string { return v.absolute(false, "must be an absolute http or https URL") }
 
 // unsubscribe is a URL a mail reader can follow to unsubscribe, RFC 2369.
 func (v value) unsubscribe() string {
-	mailto := func(u *url.URL) bool { return u.Scheme == "mailto" && u.Opaque != "" }
-	return v.absolute("must be an absolute http, https or mailto URL", mailto)
+	return v.absolute(true, "must be an absolute http, https or mailto URL")
 }
 
-// absolute is an http or https URL, or one of which also says that it will do.
-func (v value) absolute(rule string, also func(*url.URL) bool) string {
+func (v value) absolute(mailto bool, rule string) string {
 	s := v.lineOf(wire.MaxURL, "must have at most 4096 characters")
 	if s == "" {
 		return ""
 	}
 	u, err := url.Parse(s)
-	isURL := err == nil && !strings.Contains(s, " ")
-	if !v.must(isURL && ((u.Scheme == "https" || u.Scheme == "http") && u.Hostname() != "" || also(u)), rule) {
-		return ""
+	if err != nil || strings.Contains(s, " ") {
+		return v.keep("", false, rule)
 	}
-	return s
+	isWeb := (u.Scheme == "https" || u.Scheme == "http") && u.Hostname() != ""
+	return v.keep(s, isWeb || mailto && u.Scheme == "mailto" && u.Opaque != "", rule)
 }
 
 // email is an email address and nothing else.
-func (v value) email() string {
+func (v value) email() string { return v.address(true, "must be an email address alone") }
+
+// mailbox is an email address that may have a display name.
+func (v value) mailbox() string {
+	return v.address(false, "must be an email address, a display name allowed")
+}
+
+func (v value) address(alone bool, rule string) string {
 	s := v.line()
 	if s == "" {
 		return ""
 	}
 	address, err := ParseRecipient(s)
-	if !v.visible(err) || !v.must(err == nil && address == s, "must be an email address alone") {
-		return ""
+	if errors.Is(err, mailbox.ErrInvisible) { // the one reason to refuse an address that looks good
+		rule = err.Error()
 	}
-	return s
-}
-
-// mailbox is an email address that may have a display name.
-func (v value) mailbox() string {
-	s := v.line()
-	if s == "" {
-		return ""
-	}
-	_, err := ParseRecipient(s)
-	if !v.visible(err) || !v.must(err == nil, "must be an email address, a display name allowed") {
-		return ""
-	}
-	return s
-}
-
-// visible notes the one reason to refuse an address that looks good.
-func (v value) visible(err error) bool {
-	return v.must(!errors.Is(err, mailbox.ErrInvisible), mailbox.ErrInvisible.Error())
+	return v.keep(s, err == nil && (!alone || address == s), rule)
 }
 
 // number is a JSON number as it was written, or the text of a string.

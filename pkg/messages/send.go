@@ -64,8 +64,10 @@ var sendFields = []field[SendRequest]{
 }
 
 // oneList asks for to or to_object, and not for both.
-func oneList(f *form, given func(name string) bool) {
-	switch to, object := given("to"), given("to_object"); {
+func oneList(f *form, r *SendRequest) {
+	to := r.To != nil || f.faults["to"] != nil
+	object := r.ToObject != nil || f.faults["to_object"] != nil
+	switch {
 	case to && object:
 		f.fault("to_object", "must not be given beside to")
 	case !to && !object:
