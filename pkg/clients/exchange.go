@@ -70,7 +70,7 @@ func (u *Upstream) exchange(ctx context.Context, call Request, read func(int, []
 	defer cancel()
 	// The caller's deadline is asked for apart: by the monotonic clock limited's may come before it, and hide it.
 	seen := connection{late: func() bool { return over(ctx) != nil || over(limited) != nil }}
-	if u.transport.reports {
+	if u.reports {
 		seen.state.Store(wanted)
 	}
 	response, err := u.transport.RoundTrip(u.request(seen.watch(limited), call))

@@ -137,10 +137,10 @@ func upstream(t *testing.T, url string, options ...Option) *Upstream {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if own, ok := u.transport.RoundTripper.(*direct.Transport); ok {
+	if own, ok := u.transport.(*direct.Transport); ok {
 		t.Cleanup(own.CloseIdleConnections)
 		if mode.indirect {
-			u.transport.RoundTripper = own.Transport
+			u.transport = own.Transport
 		}
 	}
 	return u

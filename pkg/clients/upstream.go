@@ -40,15 +40,12 @@ type Call struct {
 
 // Upstream makes calls to one origin and to no other. It is safe for concurrent use.
 type Upstream struct {
-	base      *url.URL
-	prefix    string
-	header    atomic.Pointer[http.Header] // shared by the calls, so never changed in place
-	secrets   atomic.Pointer[secrets]
-	transport transport
-	timeout   time.Duration
-	observe   func(Call)
-	underWay  *atomic.Int64
-	wait      func(context.Context) error
+	settings
+	base    *url.URL
+	prefix  string
+	header  atomic.Pointer[http.Header] // shared by the calls, so never changed in place
+	secrets atomic.Pointer[secrets]
+	reports bool // the transport reports every connection it got; before that nothing was sent
 
 	renewing sync.Mutex
 }
@@ -67,12 +64,6 @@ type settings struct {
 	wait      func(context.Context) error
 	maxConns  int
 	plainHTTP bool
-}
-
-// transport makes the calls.
-type transport struct {
-	http.RoundTripper
-	reports bool // every connection it got; before that nothing was sent
 }
 
 // Option changes how calls are made.
@@ -136,8 +127,7 @@ func NewUpstream(origin Origin, options ...Option) (*Upstream, error) {
 	if s.wrap != nil {
 		s.transport = s.wrap(s.transport)
 	}
-	u := &Upstream{base: base, prefix: origin.Prefix, transport: transport{s.transport, reports}, timeout: s.timeout, observe: s.observe,
-		underWay: s.underWay, wait: s.wait}
+	u := &Upstream{settings: s, base: base, prefix: origin.Prefix, reports: reports}
 	u.secrets.Store(newSecrets(nil, origin.Hidden...))
 	if err := u.SetCredentials(origin.Header, origin.Secrets...); err != nil {
 		return nil, err

@@ -101,12 +101,12 @@ func ReadEntry(raw json.RawMessage) Entry {
 		_ = json.Unmarshal(raw, &r) // fields of an unexpected type stay empty and do not hide the others
 	}
 	delivered := r.Delivered.yes
-	if also := r.Status.delivered; also.given {
+	if also := r.Status.Delivered; also.given {
 		delivered = also.yes && (delivered || !r.Delivered.given)
 	}
 	return Entry{
 		Raw: raw, CreatedAt: instant(r.CreatedAt), EnvelopeID: r.EnvelopeID, From: r.From, To: r.To,
-		Delivered: delivered, Response: r.Status.response,
+		Delivered: delivered, Response: r.Status.Response,
 	}
 }
 
@@ -132,11 +132,6 @@ func (r *row) set(key, value []byte) bool {
 
 // status is the object of that name, as it is or as JSON in a string. Anything else is empty.
 type status struct {
-	delivered flag
-	response  string
-}
-
-type statusObject struct {
 	Delivered flag   `json:"delivered"`
 	Response  string `json:"response"`
 }
@@ -149,16 +144,15 @@ func (s *status) UnmarshalJSON(raw []byte) error {
 			raw = []byte("null")
 		}
 	}
-	var object statusObject
-	if !wire.Object(raw, object.set) {
-		object = statusObject{}
-		_ = json.Unmarshal(raw, &object)
+	if *s = (status{}); !wire.Object(raw, s.set) {
+		type plain status // without this method
+		*s = status{}
+		_ = json.Unmarshal(raw, (*plain)(s))
 	}
-	s.delivered, s.response = object.Delivered, object.Response
 	return nil
 }
 
-func (s *statusObject) set(key, value []byte) bool {
+func (s *status) set(key, value []byte) bool {
 	switch string(key) {
 	case "delivered":
 		_ = s.Delivered.UnmarshalJSON(value)
