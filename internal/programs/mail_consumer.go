@@ -85,9 +85,9 @@ func (p *MailConsumer) Run(ctx context.Context) error {
 	}
 	settings := p.settings(r, store)
 	queue, lanes := r.pulls(found, bus.SendQueue)
-	sends := consumer.New(settings, queue, sendHold, consumer.Sends(handler.Handle, send.Ended), lanes...)
+	sends := consumer.New(settings, queue, sendHold, handler.Handle, send.Ended, lanes...)
 	accounts := consumer.New(settings, r.pull(found.Queues[bus.AccountQueue.Name]), accountHold,
-		consumer.Reads(messages.Account, (&query.Account{Upstream: api, Caller: caller}).Handle))
+		(&query.Account{Upstream: api, Caller: caller}).Handle, query.Ended)
 	r.metrics.ofRequests(workers{p.Concurrency, []func() int{sends.Requests, accounts.Requests}, &calls.underWay},
 		messages.Send, messages.Account)
 	r.ready.add(sends.Fault)

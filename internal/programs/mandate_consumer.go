@@ -84,10 +84,10 @@ func (p *MandateConsumer) Run(ctx context.Context) error {
 	settings := p.settings(r, store)
 	queue, lanes := r.pulls(found, bus.EnrollQueue)
 	enrollments := consumer.New(settings, queue, enrollHold,
-		consumer.Enrollments((&enroll.Handler{Upstream: api, List: list, Caller: caller, Zone: zone, ReturnURL: returnURL,
-			WithoutPayer: withoutPayer}).Handle), lanes...)
+		(&enroll.Handler{Upstream: api, List: list, Caller: caller, Zone: zone, ReturnURL: returnURL, WithoutPayer: withoutPayer}).Handle,
+		enroll.Ended, lanes...)
 	listings := consumer.New(settings, r.pull(found.Queues[bus.TransactionsQueue.Name]), listHold,
-		consumer.Reads(messages.Transactions, (&query.Transactions{Upstream: api, Caller: caller, WithoutPayer: withoutPayer}).Handle))
+		(&query.Transactions{Upstream: api, Caller: caller, WithoutPayer: withoutPayer}).Handle, query.Ended)
 	resolver := p.resolver(r, store, &mandates.List{Client: aside, Policy: p.policy(), Settle: retry.ResolveEnough, Times: times}, enrollHold)
 	r.metrics.ofRequests(workers{p.Concurrency, []func() int{enrollments.Requests, listings.Requests}, &calls.underWay},
 		messages.Enroll, messages.Transactions)

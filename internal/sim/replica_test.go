@@ -194,9 +194,9 @@ func (r *replica) mailConsumer(soft context.Context, n *node, size int) {
 	sends := consumer.New(p.settings, puller{r.w.queues[messages.Send], n, ""}, p.hold(messages.Send, func(ctx context.Context) error {
 		_, err := api.Account(ctx)
 		return err
-	}), consumer.Sends(handler.Handle, send.Ended), p.bulk(messages.Send)...)
+	}), handler.Handle, send.Ended, p.bulk(messages.Send)...)
 	accounts := consumer.New(p.settings, puller{r.w.queues[messages.Account], n, ""}, p.hold(messages.Account, nil),
-		consumer.Reads(messages.Account, (&query.Account{Upstream: api, Caller: p.caller}).Handle))
+		(&query.Account{Upstream: api, Caller: p.caller}).Handle, query.Ended)
 	p.work(sends.Run, accounts.Run)
 }
 
@@ -218,9 +218,9 @@ func (r *replica) mandateConsumer(soft context.Context, n *node) {
 		return err
 	})
 	enrollments := consumer.New(p.settings, puller{r.w.queues[messages.Enroll], n, ""}, enrollHold,
-		consumer.Enrollments(handler.Handle), p.bulk(messages.Enroll)...)
+		handler.Handle, enroll.Ended, p.bulk(messages.Enroll)...)
 	listings := consumer.New(p.settings, puller{r.w.queues[messages.Transactions], n, ""}, p.hold(messages.Transactions, nil),
-		consumer.Reads(messages.Transactions, (&query.Transactions{Upstream: api, Caller: p.caller}).Handle))
+		(&query.Transactions{Upstream: api, Caller: p.caller}).Handle, query.Ended)
 	run := []func(soft, hard context.Context) error{enrollments.Run, listings.Run}
 	if r.w.Resolve {
 		later := &mandates.List{Client: aside, Policy: p.caller.Policy, Settle: retry.ResolveEnough, Times: times}

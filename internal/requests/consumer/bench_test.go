@@ -57,7 +57,7 @@ var enrollments = work{bus.EnrollQueue, messages.Enroll.Requested(),
 		if err != nil {
 			t.Fatal(err)
 		}
-		return consumer.New(s, queue, h, consumer.Enrollments((&enroll.Handler{Upstream: api, Caller: caller, Zone: time.UTC}).Handle))
+		return consumer.New(s, queue, h, (&enroll.Handler{Upstream: api, Caller: caller, Zone: time.UTC}).Handle, enroll.Ended)
 	}}
 
 var mails = work{bus.SendQueue, messages.Send.Requested(),
@@ -68,11 +68,11 @@ var mails = work{bus.SendQueue, messages.Send.Requested(),
 		if err != nil {
 			t.Fatal(err)
 		}
-		return consumer.New(s, queue, h, consumer.Sends((&mailing.Handler{Upstream: api, Caller: caller, Size: 1000, Parallel: 4,
+		return consumer.New(s, queue, h, (&mailing.Handler{Upstream: api, Caller: caller, Size: 1000, Parallel: 4,
 			Open: func(context.Context, messages.ObjectRef) (io.Reader, int64, error) {
 				return nil, 0, errors.ErrUnsupported
 			},
-			Secret: mailbox.NewSecret("bench")}).Handle, mailing.Ended))
+			Secret: mailbox.NewSecret("bench")}).Handle, mailing.Ended)
 	}}
 
 // settle publishes n requests and settles them, between begin and end. The broker runs in

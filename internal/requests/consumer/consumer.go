@@ -34,13 +34,12 @@ import (
 // success or refusal. An error means that there is no answer yet, and the request comes back later.
 type Handler[R any] func(ctx context.Context, r attempt.Request[R]) (messages.Event, error)
 
-// Operation says what one operation's requests are and what is done about them.
-type Operation[R any] struct {
-	Name   messages.Operation
-	Decode func([]byte) (R, messages.Meta, error)
-	Handle Handler[R]
-	// Ended is the outcome of a request that is not run, or no longer: why, and what was done for it.
-	Ended func(R, messages.FailedBody, history.Effect) (messages.State, messages.Body)
+// Ended returns the outcome of a request that is not run, or no longer, by why and by what was done for it.
+type Ended[R any] func(R, messages.FailedBody, history.Effect) (messages.State, messages.Body)
+
+type requested interface {
+	messages.EnrollRequest | messages.TransactionsRequest | messages.SendRequest | messages.AccountRequest
+	messages.Request
 }
 
 // Settings are what the consumers of a program share.
@@ -73,11 +72,14 @@ type Queue interface {
 }
 
 // Consumer settles the requests of one operation.
-type Consumer[R any] struct {
+type Consumer[R requested] struct {
 	Settings
-	op    Operation[R]
-	lanes []*lane
-	hold  *hold.Hold
+	op     messages.Operation
+	read   func([]byte) (R, messages.Meta, error)
+	handle Handler[R]
+	ended  Ended[R]
+	lanes  []*lane
+	hold   *hold.Hold
 
 	lease    lease
 	stopping atomic.Bool
@@ -90,8 +92,9 @@ type Lane struct {
 }
 
 // New makes the consumer of an operation's queues, which Run closes.
-func New[R any](s Settings, queue Queue, h *hold.Hold, op Operation[R], lanes ...Lane) *Consumer[R] {
-	c := &Consumer[R]{Settings: s, op: op, hold: h, lease: lease{every: queue.AckWait() / 3}}
+func New[R requested](s Settings, queue Queue, h *hold.Hold, handle Handler[R], ended Ended[R], lanes ...Lane) *Consumer[R] {
+	c := &Consumer[R]{Settings: s, op: (*new(R)).Operation(), read: messages.Decode[R], handle: handle, ended: ended, hold: h,
+		lease: lease{every: queue.AckWait() / 3}}
 	for _, l := range append([]Lane{{messages.DefaultLane, queue}}, lanes...) {
 		c.lanes = append(c.lanes, &lane{queue: l.Queue, places: s.InFlight.In(l.Name), pulling: admission.NewSlots(1)})
 		c.lease.every = min(c.lease.every, l.AckWait()/3)
@@ -180,32 +183,4 @@ func (c *Consumer[R]) awaitQueue(ctx context.Context, l *lane, why error) {
 			l.unhealthy(c.Logger, fmt.Sprintf("consumer %s is gone: run `errand provision --missing`", l.queue.Name()))
 		}
 	}
-}
-
-// Enrollments are the requests of mandate.enroll.
-func Enrollments(handle Handler[messages.EnrollRequest]) Operation[messages.EnrollRequest] {
-	return Operation[messages.EnrollRequest]{Name: messages.Enroll, Decode: messages.Decode[messages.EnrollRequest], Handle: handle,
-		Ended: func(r messages.EnrollRequest, b messages.FailedBody, e history.Effect) (messages.State, messages.Body) {
-			if !e.None() {
-				return messages.Uncertain, &messages.EnrollUncertain{Reason: messages.ReasonInterrupted, Message: b.Message + attempt.MayBeDone,
-					OrderNumber: r.OrderNumber, Fingerprint: b.Fingerprint, AfterUnknown: true}
-			}
-			b.OrderNumber = r.OrderNumber
-			return messages.Failed, &b
-		}}
-}
-
-// Sends are the requests of mail.send.
-func Sends(handle Handler[messages.SendRequest],
-	ended func(messages.SendRequest, messages.FailedBody, history.Effect) (messages.State, messages.Body),
-) Operation[messages.SendRequest] {
-	return Operation[messages.SendRequest]{Name: messages.Send, Decode: messages.Decode[messages.SendRequest], Handle: handle, Ended: ended}
-}
-
-// Reads are the requests of an operation that changes nothing upstream: they have no give_up_at, and never end uncertain.
-func Reads[R messages.TransactionsRequest | messages.AccountRequest](name messages.Operation, handle Handler[R]) Operation[R] {
-	return Operation[R]{Name: name, Decode: messages.Decode[R], Handle: handle,
-		Ended: func(_ R, b messages.FailedBody, _ history.Effect) (messages.State, messages.Body) {
-			return messages.Failed, &b
-		}}
 }

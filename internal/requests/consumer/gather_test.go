@@ -17,6 +17,7 @@ import (
 	"errand/internal/requests/admission"
 	"errand/internal/requests/attempt"
 	"errand/internal/requests/consumer"
+	"errand/internal/requests/enroll"
 	"errand/internal/requests/hold"
 	"errand/pkg/messages"
 )
@@ -59,7 +60,7 @@ func TestAPullBringsManyRequestsAtOnceAndNoMoreThanThereArePlaces(t *testing.T) 
 				}
 				return r.History.Event(messages.Succeeded, &messages.EnrollSucceeded{Enrollment: json.RawMessage(`{}`)}), nil
 			}
-			_ = consumer.New(settings, q, &hold.Hold{Interval: time.Minute}, consumer.Enrollments(handle)).Run(ctx, t.Context())
+			_ = consumer.New(settings, q, &hold.Hold{Interval: time.Minute}, handle, enroll.Ended).Run(ctx, t.Context())
 			if n := most.Load(); n > want.places || q.unsettled() > 0 {
 				t.Errorf("at most %d requests were in the process, want %d; %d are left", n, want.places, q.unsettled())
 			}

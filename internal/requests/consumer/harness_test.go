@@ -18,6 +18,7 @@ import (
 	"errand/internal/history/historytest"
 	"errand/internal/requests/admission"
 	"errand/internal/requests/attempt"
+	"errand/internal/requests/enroll"
 	"errand/internal/requests/hold"
 	"errand/internal/sandbox/devkit/devtest"
 	"errand/pkg/messages"
@@ -59,7 +60,7 @@ func newHarness(t *testing.T) *harness {
 		GiveUpAfter: 24 * time.Hour, Kept: func() time.Duration { return 0 },
 		Newer:  func() bool { return false },
 		Logger: zerolog.New(zerolog.SyncWriter(&h.said)), Settled: h.count,
-		Panicked: func(messages.Operation) { h.panics++ }}, queue, &hold.Hold{Interval: time.Minute}, Enrollments(nil))
+		Panicked: func(messages.Operation) { h.panics++ }}, queue, &hold.Hold{Interval: time.Minute}, nil, enroll.Ended)
 	h.handle(succeeds)
 	return h
 }
@@ -82,7 +83,7 @@ func (h *harness) must(err error) {
 
 // handle sets the handler.
 func (h *harness) handle(handler Handler[messages.EnrollRequest]) {
-	h.op.Handle = func(ctx context.Context, r attempt.Request[messages.EnrollRequest]) (messages.Event, error) {
+	h.Consumer.handle = func(ctx context.Context, r attempt.Request[messages.EnrollRequest]) (messages.Event, error) {
 		h.handled = append(h.handled, r.History.ID)
 		return handler(ctx, r)
 	}

@@ -126,7 +126,7 @@ func TestNothingIsLeftOfAStorm(t *testing.T) {
 						Settled: func(consumer.Outcome) { mu.Lock(); settled++; mu.Unlock() }}
 					all := consumer.New(settings, bus.NewPull(nc, found.Queues[bus.EnrollQueue.Name]),
 						&hold.Hold{Interval: 10 * time.Second, Log: zerolog.Nop()},
-						consumer.Enrollments((&enroll.Handler{Upstream: api, Caller: caller, Zone: time.UTC}).Handle))
+						(&enroll.Handler{Upstream: api, Caller: caller, Zone: time.UTC}).Handle, enroll.Ended)
 					ended := make(chan error, 1)
 					go func() { ended <- all.Run(ctx, hard) }()
 					time.Sleep(while)

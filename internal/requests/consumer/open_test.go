@@ -95,7 +95,7 @@ func TestGiveUpAtIsBoundByHowLongEventsAreKept(t *testing.T) {
 // Nobody knows what a body names that cannot be read.
 func TestAMessageThatMakesTheDecoderPanicGoesByItsQueuesID(t *testing.T) {
 	h := newHarness(t)
-	h.op.Decode = func([]byte) (messages.EnrollRequest, messages.Meta, error) { panic("a payer's data") }
+	h.read = func([]byte) (messages.EnrollRequest, messages.Meta, error) { panic("a payer's data") }
 	if d := h.open("h1", enrollment(nil), 1); h.name(d.ids[0]) != "own" {
 		t.Errorf("it goes by %q", d.ids)
 	}

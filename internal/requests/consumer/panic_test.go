@@ -107,7 +107,7 @@ func run(t *testing.T, nc *nats.Conn, panics *atomic.Int64, handle consumer.Hand
 		InFlight: admission.NewSlots(4), GiveUpAfter: time.Hour, Kept: func() time.Duration { return 0 }, Newer: func() bool { return false },
 		Logger: zerolog.Nop(), Settled: func(consumer.Outcome) {}, Panicked: func(messages.Operation) { panics.Add(1) }},
 		bus.NewPull(nc, found.Queues[bus.SendQueue.Name]), &hold.Hold{Interval: 10 * time.Second, Log: zerolog.Nop()},
-		consumer.Sends(handle, mailing.Ended))
+		handle, mailing.Ended)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- c.Run(ctx, context.WithoutCancel(ctx)) }()

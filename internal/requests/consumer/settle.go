@@ -45,8 +45,8 @@ func (c *Consumer[R]) settle(ctx context.Context, d *delivery[R]) {
 		}
 	}
 	if p, ok := errors.AsType[*attempt.PanicError](errors.Join(d.invalid, err)); ok {
-		c.Panicked(c.op.Name)
-		c.Logger.Error().Str("op", string(c.op.Name)).Err(p).Bytes("stack", p.Stack).Msg("caught a panic; please report it")
+		c.Panicked(c.op)
+		c.Logger.Error().Str("op", string(c.op)).Err(p).Bytes("stack", p.Stack).Msg("caught a panic; please report it")
 	}
 	if _, panicked := errors.AsType[*attempt.PanicError](err); panicked && d.Delivered >= maxPanics {
 		end, err = c.quarantine(ctx, d, h)
@@ -121,7 +121,7 @@ func (c *Consumer[R]) answer(ctx context.Context, d *delivery[R]) (h *history.Hi
 			if err != nil {
 				return messages.Event{}, err
 			}
-			return c.op.Handle(ctx, attempt.Request[R]{Body: d.body, Delivery: attempt.Delivery{Prior: p, History: h, Permit: d.permit,
+			return c.handle(ctx, attempt.Request[R]{Body: d.body, Delivery: attempt.Delivery{Prior: p, History: h, Permit: d.permit,
 				Published: d.Published, GiveUpAt: giveUp}})
 		})
 		conflict, ok := errors.AsType[*history.ConflictError](err)
@@ -144,7 +144,7 @@ func (c *Consumer[R]) reported(ctx context.Context, d *delivery[R]) (*history.Hi
 		h := c.history(d, id)
 		_, err := h.Read(ctx)
 		if _, ok := errors.AsType[*history.AlreadyDoneError](err); ok {
-			last, unread := c.Log.Last(ctx, c.op.Name, c.op.Name.Filter(d.ids[0]))
+			last, unread := c.Log.Last(ctx, c.op, c.op.Filter(d.ids[0]))
 			if unread == nil && messages.StateOf(last.Subject) == messages.Erased {
 				return nil, nil
 			}
@@ -160,11 +160,11 @@ func (c *Consumer[R]) reported(ctx context.Context, d *delivery[R]) (*history.Hi
 // notRun is the final event of a request that is not run, or no longer, by what was done for it.
 func (c *Consumer[R]) notRun(ctx context.Context, h *history.History, d *delivery[R], p history.Prior, why messages.FailedBody,
 ) (messages.Event, error) {
-	effect, err := history.EffectOf(ctx, c.Log, c.op.Name, h.ID, p)
+	effect, err := history.EffectOf(ctx, c.Log, c.op, h.ID, p)
 	if err != nil {
 		return messages.Event{}, err
 	}
-	state, body := c.op.Ended(d.body, why, effect)
+	state, body := c.ended(d.body, why, effect)
 	return h.Event(state, body), nil
 }
 
@@ -191,7 +191,7 @@ func (c *Consumer[R]) ending(ctx context.Context, h *history.History, ev message
 	case ok:
 		end, body, at := ending{id: h.ID, state: done.State, sequence: done.Sequence, before: true, attempt: h.Attempt}, done.Body, done.At
 		if end.state == messages.Resolved {
-			was, err := c.Log.Leader(ctx, c.op.Name, c.op.Name.Subject(messages.Uncertain, h.ID)) // the dead letter is about it
+			was, err := c.Log.Leader(ctx, c.op, c.op.Subject(messages.Uncertain, h.ID)) // the dead letter is about it
 			if err != nil || was.Sequence == 0 {
 				return end, err
 			}
@@ -236,7 +236,7 @@ func (c *Consumer[R]) deadLetter(ctx context.Context, d *delivery[R], end ending
 	}
 	subject := "dead." + d.Subject
 	err := c.Tracer.Publish(ctx, subject, subject, func(ctx context.Context) error {
-		return c.Dead(ctx, d.Request, bus.DeadLetter{RequestID: end.id, Operation: c.op.Name, Final: end.sequence,
+		return c.Dead(ctx, d.Request, bus.DeadLetter{RequestID: end.id, Operation: c.op, Final: end.sequence,
 			Reason: end.why.Reason, Message: end.why.Message})
 	})
 	failpoint.Here(failpoint.DeadLettered)
@@ -258,7 +258,7 @@ func (c *Consumer[R]) nak(ctx context.Context, d *delivery[R], id string, err er
 	if c.stopping.Load() {
 		wait = max(wait, retry.PullExpiry) // or one of our own pulls has it again
 	}
-	c.Logger.Warn().Str("op", string(c.op.Name)).Str("request_id", id).Err(err).Dur("wait_ms", wait).Msg("nak with delay")
+	c.Logger.Warn().Str("op", string(c.op)).Str("request_id", id).Err(err).Dur("wait_ms", wait).Msg("nak with delay")
 	if e := d.NakWithDelay(wait); e != nil {
 		c.Logger.Warn().Err(fmt.Errorf("nak %s: %w", id, e)).Msg("nats")
 	}
@@ -284,14 +284,14 @@ func schedule[R any](ctx context.Context, h *history.History, d *delivery[R], p 
 // leave acknowledges a scheduled request once the servers keep it until its time: waiting in its queue, it would take a place
 // among those in flight. One that comes back too early, by this program's clock, waits in its queue.
 func (c *Consumer[R]) leave(ctx context.Context, d *delivery[R], h *history.History, until time.Time) error {
-	err := c.Later(ctx, d.Request, bus.Schedule{Operation: c.op.Name, Lane: d.lane, ID: h.ID, Fingerprint: d.digest,
+	err := c.Later(ctx, d.Request, bus.Schedule{Operation: c.op, Lane: d.lane, ID: h.ID, Fingerprint: d.digest,
 		Sequence: h.Sequence(), At: until})
 	if err != nil {
 		return err
 	}
 	c.lease.drop(d.Request)
 	_ = d.Ack() // if it is lost, the request is delivered again and scheduled again, which changes nothing
-	c.Logger.Info().Str("op", string(c.op.Name)).Str("request_id", h.ID).Time("not_before", until).Msg("scheduled")
+	c.Logger.Info().Str("op", string(c.op)).Str("request_id", h.ID).Time("not_before", until).Msg("scheduled")
 	return nil
 }
 
@@ -369,7 +369,7 @@ func (c cause) fields() (names []string) {
 
 // settled logs and counts an acknowledged request. One that did not end well is a warning the first time only.
 func (c *Consumer[R]) settled(d *delivery[R], end ending, took time.Duration) {
-	c.Settled(Outcome{Operation: c.op.Name, State: end.state, Reason: end.why.Reason, Repeated: end.before, DeadLetter: end.dead(),
+	c.Settled(Outcome{Operation: c.op, State: end.state, Reason: end.why.Reason, Repeated: end.before, DeadLetter: end.dead(),
 		Took: took, Age: time.Since(slices.MaxFunc([]time.Time{d.Published, d.notBefore}, time.Time.Compare))})
 	log, level := c.Logger, zerolog.InfoLevel
 	if end.wrong() {
@@ -378,7 +378,7 @@ func (c *Consumer[R]) settled(d *delivery[R], end ending, took time.Duration) {
 			level = zerolog.WarnLevel
 		}
 	}
-	log.WithLevel(level).Str("op", string(c.op.Name)).Str("request_id", end.id).Str("state", string(end.state)).
+	log.WithLevel(level).Str("op", string(c.op)).Str("request_id", end.id).Str("state", string(end.state)).
 		Bool("repeated", end.before).Int("attempt", end.attempt).Uint64("delivery", d.Delivered).Dur("took_ms", took).Msg("settled")
 }
 

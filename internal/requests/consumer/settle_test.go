@@ -252,7 +252,7 @@ func TestARequestThatMakesItsHandlingPanicIsTakenOut(t *testing.T) {
 		h := newHarness(t)
 		h.handle(c.handle)
 		if c.decode {
-			h.op.Decode = func([]byte) (messages.EnrollRequest, messages.Meta, error) { panic("a payer's data") }
+			h.read = func([]byte) (messages.EnrollRequest, messages.Meta, error) { panic("a payer's data") }
 		}
 		for n, want := range []string{"nak 5s", "nak 10s", "+ACK"} {
 			if got := h.deliver(t.Context(), request, uint64(n+1)); got != want {

@@ -171,12 +171,12 @@ func TestLongListingsKeepNoOtherRequestsWaiting(t *testing.T) {
 		var running sync.WaitGroup
 		running.Go(func() {
 			_ = consumer.New(settings, short, &hold.Hold{Interval: time.Minute},
-				consumer.Reads(messages.Transactions, (&query.Transactions{Upstream: api, Caller: caller}).Handle)).Run(ctx, t.Context())
+				(&query.Transactions{Upstream: api, Caller: caller}).Handle, query.Ended).Run(ctx, t.Context())
 		})
 		time.Sleep(time.Minute) // they are under way
 		running.Go(func() {
 			_ = consumer.New(settings, enrolling, &hold.Hold{Interval: time.Minute},
-				consumer.Enrollments((&enroll.Handler{Upstream: api, Caller: caller, Zone: time.UTC}).Handle)).Run(ctx, t.Context())
+				(&enroll.Handler{Upstream: api, Caller: caller, Zone: time.UTC}).Handle, enroll.Ended).Run(ctx, t.Context())
 		})
 		time.Sleep(time.Minute)
 		if n := enrolling.unsettled(); n > 0 {

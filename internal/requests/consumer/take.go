@@ -360,7 +360,7 @@ func (c *Consumer[R]) giveUpAt(ctx context.Context, h *history.History, d *deliv
 	if d.redriven || p.State == "" || time.Now().Before(d.giveUp) {
 		return d.giveUp, nil
 	}
-	e, err := c.Log.Leader(ctx, c.op.Name, c.op.Name.Subject(messages.Reopened, h.ID))
+	e, err := c.Log.Leader(ctx, c.op, c.op.Subject(messages.Reopened, h.ID))
 	if err != nil || e.Sequence == 0 {
 		return d.giveUp, err
 	}
@@ -377,13 +377,13 @@ func (c *Consumer[R]) decode(d *delivery[R]) (meta messages.Meta) {
 			d.invalid = attempt.Panicked(p)
 		}
 	}()
-	d.body, meta, d.invalid = c.op.Decode(d.Data)
+	d.body, meta, d.invalid = c.read(d.Data)
 	return meta
 }
 
 // history is the request's history under one of its ids.
 func (c *Consumer[R]) history(d *delivery[R], id string) *history.History {
-	return &history.History{Log: c.Log, Operation: c.op.Name, ID: id, Fingerprint: d.digest, Published: d.published,
+	return &history.History{Log: c.Log, Operation: c.op, ID: id, Fingerprint: d.digest, Published: d.published,
 		Trace: bus.TraceOf(d.Header), Lane: d.lane,
 		Numbered: !d.claimed && slices.Contains(d.ids[len(d.ids)-queueIDs:], id)}
 }
@@ -436,7 +436,7 @@ func (c *Consumer[R]) findClaimed(ctx context.Context, d *delivery[R]) error {
 	own, named := d.ids[len(d.ids)-queueIDs:], d.ids[:len(d.ids)-queueIDs]
 	if sequence > 0 && wire.IsID(d.of) && (len(named) == 0 || named[0] == d.of) {
 		// Whatever it became since, it is this request's: it may have been corrected before its dead letter was stored.
-		e, err := c.Log.Next(ctx, c.op.Name, c.op.Name.Subject(state, d.of), sequence)
+		e, err := c.Log.Next(ctx, c.op, c.op.Subject(state, d.of), sequence)
 		if err != nil {
 			return err
 		}

@@ -34,7 +34,7 @@ func (h *harness) run(n int, inFlight admission.Slots, handle Handler[messages.E
 			h.t.Fatalf("%d requests wait, want %d", h.state().NumPending, n)
 		}
 	}
-	h.InFlight, h.lanes[0].places, h.op.Handle = inFlight, inFlight, handle
+	h.InFlight, h.lanes[0].places, h.Consumer.handle = inFlight, inFlight, handle
 	h.Settled = func(Outcome) {}
 	ctx, end := context.WithCancel(h.t.Context())
 	ran := make(chan error, 1)
@@ -149,8 +149,7 @@ func TestAnIdleQueueKeepsOneWorkerFromTheOthers(t *testing.T) {
 	settings := h.Settings
 	settings.InFlight = admission.NewSlots(4)
 	source := found.Queues[bus.TransactionsQueue.Name]
-	idle := New(settings, bus.NewPull(h.nc, source), &hold.Hold{Interval: time.Minute},
-		Reads[messages.TransactionsRequest](messages.Transactions, nil))
+	idle := New[messages.TransactionsRequest](settings, bus.NewPull(h.nc, source), &hold.Hold{Interval: time.Minute}, nil, nil)
 	ctx, end := context.WithCancel(t.Context())
 	ran := make(chan error, 1)
 	go func() { ran <- idle.Run(ctx, t.Context()) }()

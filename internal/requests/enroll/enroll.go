@@ -132,8 +132,8 @@ func (e *enrollment) call(ctx context.Context) (mandate.Enrolled, error) {
 	return enrolled, err
 }
 
-// ended is when the calls of a history were over at the latest. What was stored after them says so, or the last one's deadline.
-func ended(p history.Prior) time.Time {
+// callsOver is when the calls of a history were over at the latest. What was stored after them says so, or the last one's deadline.
+func callsOver(p history.Prior) time.Time {
 	if p.State == messages.Started && p.Deadline.After(p.At.Time) {
 		return p.Deadline.Time
 	}
@@ -153,7 +153,7 @@ func (e *enrollment) lookUp(ctx context.Context, fresh bool) (attempt.Verdict, e
 		look = e.List.Prove
 	}
 	if e.ended.IsZero() {
-		e.ended = ended(e.request.Prior)
+		e.ended = callsOver(e.request.Prior)
 	}
 	call := mandates.Call{Order: e.request.Body.OrderNumber, Redact: e.request.Body.PortalKey, Ended: e.ended, Answered: e.answered}
 	found, err := look(ctx, call)
@@ -207,6 +207,16 @@ func (e *enrollment) event(ctx context.Context, r attempt.Result[mandate.Enrolle
 		return h.Event(messages.Uncertain, body), nil
 	}
 	return messages.Event{}, attempt.Defer(ctx, h, r)
+}
+
+// Ended is the outcome of an enrollment that is not run, or no longer, by what was done for it.
+func Ended(r messages.EnrollRequest, why messages.FailedBody, e history.Effect) (messages.State, messages.Body) {
+	if !e.None() {
+		return messages.Uncertain, &messages.EnrollUncertain{Reason: messages.ReasonInterrupted, Message: why.Message + attempt.MayBeDone,
+			OrderNumber: r.OrderNumber, Fingerprint: why.Fingerprint, AfterUnknown: true}
+	}
+	why.OrderNumber = r.OrderNumber
+	return messages.Failed, &why
 }
 
 // Resolver looks enrollments that ended uncertain up again, and publishes what the transaction list shows of them.

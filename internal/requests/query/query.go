@@ -89,6 +89,11 @@ func later[R any](c *attempt.Caller, r attempt.Request[R], why *clients.Error, w
 		Message: fmt.Sprintf("given up after %s", messages.Time{Time: r.GiveUpAt}), Fields: why.Fields, Fingerprint: r.History.Fingerprint}), nil
 }
 
+// Ended is the outcome of a read that is not run: it changes nothing upstream, and never ends uncertain.
+func Ended[R any](_ R, why messages.FailedBody, _ history.Effect) (messages.State, messages.Body) {
+	return messages.Failed, &why
+}
+
 // Why a listing waits that could go on.
 var (
 	errStopping = errors.New("query: the program ends between two pages")
