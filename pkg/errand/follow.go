@@ -20,25 +20,20 @@ import (
 func (c *Client) Follow(ctx context.Context, r Receipt) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		events, err := c.history(ctx, r)
-		if err != nil {
-			yield(Event{}, fmt.Errorf("follow %s %s: %w", r.Operation, r.RequestID, err))
-			return
+		if err == nil {
+			defer events.Stop()
 		}
-		defer events.Stop()
-		for {
-			m, err := events.Next(jetstream.NextContext(ctx))
+		for err == nil {
+			var m jetstream.Msg
 			var e Event
-			if err == nil {
+			if m, err = events.Next(jetstream.NextContext(ctx)); err == nil {
 				e, err = delivered(m)
 			}
-			if err != nil {
-				yield(Event{}, fmt.Errorf("follow %s %s: %w", r.Operation, r.RequestID, err))
-				return
-			}
-			if (r.isOwn(e) || !e.Final()) && !yield(e, nil) {
+			if err == nil && (r.isOwn(e) || !e.Final()) && !yield(e, nil) {
 				return
 			}
 		}
+		yield(Event{}, fmt.Errorf("follow %s %s: %w", r.Operation, r.RequestID, err))
 	}
 }
 

@@ -149,11 +149,8 @@ func (c *Client) store(ctx context.Context, m *nats.Msg, repeat bool) (*jetstrea
 	}
 	var unanswered error
 	for pause := firstLook; ; pause = min(2*pause, lastLook) {
-		switch closed := c.js.Conn().IsClosed(); {
-		case closed && unanswered == nil:
-			return nil, fmt.Errorf("not published: %w", nats.ErrConnectionClosed)
-		case closed:
-			return nil, unanswered
+		if c.js.Conn().IsClosed() {
+			return nil, cmp.Or(unanswered, fmt.Errorf("not published: %w", nats.ErrConnectionClosed))
 		}
 		faultBefore := c.js.Conn().LastError()
 		attempt, cancel := context.WithTimeout(ctx, answer)
@@ -190,12 +187,10 @@ func (c *Client) traced(ctx context.Context, m *nats.Msg) *nats.Msg {
 	}
 	trace := c.Trace(ctx)
 	with := *m
-	with.Header = maps.Clone(m.Header)
+	with.Header = nats.Header{}
+	maps.Copy(with.Header, m.Header)
 	for _, name := range []string{"traceparent", "tracestate"} {
 		if trace[name] != "" {
-			if with.Header == nil {
-				with.Header = nats.Header{}
-			}
 			with.Header.Set(name, trace[name])
 		}
 	}
