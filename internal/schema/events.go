@@ -58,7 +58,7 @@ func typeSchema(of reflect.Type, subject, path string, w descriptions) (object, 
 	case reflect.TypeFor[[]json.RawMessage]():
 		return object{{"type", "array"}}, nil // of whatever the service sent
 	case reflect.TypeFor[messages.Reason]():
-		return object{{"type", "string"}, {"enum", w.reasons}}, nil
+		return object{{"type", "string"}, {"enum", messages.Reasons}}, nil
 	case reflect.TypeFor[messages.State](), reflect.TypeFor[messages.Confidence](), reflect.TypeFor[messages.Known](),
 		reflect.TypeFor[messages.CallbackEncoding](), reflect.TypeFor[messages.CallbackChecksum](), reflect.TypeFor[messages.TransactionKind](),
 		reflect.TypeFor[messages.TransactionBy]():

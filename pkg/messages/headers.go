@@ -16,8 +16,7 @@ func (v value) headers() map[string]string {
 	}
 	headers := make(map[string]string)
 	lower := make(map[string]bool)
-	for header := range v.members() {
-		name := header.key
+	for name, header := range v.members() {
 		low := strings.ToLower(name)
 		switch {
 		case len(lower) == wire.MaxHeaders:
@@ -41,15 +40,9 @@ func (v value) headers() map[string]string {
 	return headers
 }
 
-// memberValue is a member of an object within a request. Its name is its path.
-type memberValue struct {
-	value
-	key string
-}
-
-// members are the members of an object, in order.
-func (v value) members() iter.Seq[memberValue] {
-	return func(yield func(memberValue) bool) {
+// members are the members of an object within a request, in order. The name of a value is its path.
+func (v value) members() iter.Seq2[string, value] {
+	return func(yield func(string, value) bool) {
 		for c := enter(v.form.text, v.at.from); ; {
 			key, at, ok := c.member()
 			if !ok {
@@ -57,8 +50,7 @@ func (v value) members() iter.Seq[memberValue] {
 			}
 			name := string(wire.AppendText(nil, key.of(v.form.text)))
 			raw := at.of(v.form.text)
-			m := memberValue{value{v.form, v.name + within + cleanName(name), raw, at, kindOf(raw)}, name}
-			if !yield(m) {
+			if !yield(name, value{v.form, v.name + within + cleanName(name), raw, at, kindOf(raw)}) {
 				return
 			}
 		}

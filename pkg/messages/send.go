@@ -123,8 +123,8 @@ func (v value) object() *ObjectRef {
 	}
 	var ref ObjectRef
 	parts := map[string]*string{"bucket": &ref.Bucket, "name": &ref.Name, "digest": &ref.Digest}
-	for part := range v.members() {
-		if into := parts[part.key]; into == nil {
+	for name, part := range v.members() {
+		if into := parts[name]; into == nil {
 			v.form.faultNamed(part.name, "is not a known field")
 		} else if part.kind != absent {
 			*into = part.line()
