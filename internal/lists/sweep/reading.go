@@ -1,6 +1,7 @@
 package sweep
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -17,7 +18,7 @@ type reading struct {
 	read    int       // rows from the first on that surely were
 	pushed  int       // rows that were added in front of them since, if they were
 	stays   bool      // they were not: rows are not added in front
-	far     int       // the last page so far
+	far     int       // the last page so far that joined
 	pages   int       // that were read
 	limit   int       // rows of a page that are asked for
 	size    int       // rows of a full page, whatever was asked for
@@ -52,7 +53,6 @@ func newReading(back time.Time, limit int) *reading {
 // take takes the page that was asked for, says what to ask for next, and reports whether it joins what was read.
 func (w *reading) take(keys []uint64, total int) bool {
 	n := len(keys)
-	w.far = max(w.far, w.page)
 	if w.pages > 0 && n > w.size { // those before were shorter than full ones: nobody knows what they left out
 		*w = reading{Began: w.Began, Back: w.Back, page: 1, far: w.far, limit: w.limit, size: n, stays: w.stays}
 		return false
@@ -64,32 +64,29 @@ func (w *reading) take(keys []uint64, total int) bool {
 	if w.moveOn(total) { // all of this page was read where it was before
 		return false
 	}
-	w.read -= max(0, w.total-total)
+	w.read -= max(0, w.total-cmp.Or(total, w.total))
 	if w.behind > 0 && slices.Equal(keys, w.last) {
 		w.read, w.page = w.page*w.size, w.page+1
 		if total > w.behind { // rows came since: it may have moved there and back, and what is behind it is read again
 			w.total, w.behind = total, 0
 			return false
 		}
-		keys, total = w.ahead, w.behind // nothing has moved: what was read behind it is next to it
-		n = len(keys)
+		keys, n, total = w.ahead, len(w.ahead), w.behind // nothing has moved: what was read behind it is next to it
 	}
-	shown, from := func(key uint64) bool { return slices.Contains(w.last, key) }, (w.page-1)*w.size
-	joins := total == 0 || from <= max(0, w.read) || slices.ContainsFunc(keys, shown)
+	from := (w.page - 1) * w.size
+	joins := total == 0 && w.pushed == 0 || from <= max(0, w.read) || goesOn(w.last, keys) || goesOn(keys, w.last)
 	if !joins && w.pages <= maxRead*(w.page+2) {
-		if w.total = total; w.pushed > 0 {
-			w.page, w.pushed, w.stays = max(0, w.read)/w.size+1, 0, true
-		} else if w.behind == 0 {
+		if w.total = cmp.Or(total, w.total); w.pushed == 0 && w.behind == 0 {
 			w.page, w.ahead, w.behind = w.page-1, keys, total
 		} else {
-			w.page, w.behind = max(0, w.read)/w.size+1, 0
+			w.page, w.stays, w.pushed, w.behind = max(0, w.read)/w.size+1, w.stays || w.pushed > 0, 0, 0
 		}
 		return false
 	}
-	w.skipped, w.behind, w.pushed, w.read = w.skipped || !joins, 0, 0, w.page*w.size
-	further := slices.ContainsFunc(keys, func(key uint64) bool { return !shown(key) })
-	if w.end = from + n; n > 0 {
-		w.last, w.total = keys, total
+	w.skipped, w.far = w.skipped || !joins, max(w.far, w.page)
+	further := slices.ContainsFunc(keys, func(key uint64) bool { return !slices.Contains(w.last, key) })
+	if w.end, w.total = from+n, cmp.Or(total, w.total); n > 0 { // one that shows nothing says nothing of what was read
+		w.last, w.total, w.read, w.behind, w.pushed = keys, total, w.page*w.size, 0, 0
 	}
 	if w.still++; n > 0 && (further || total > 0) {
 		w.still = 0
@@ -114,6 +111,11 @@ func (w *reading) moveOn(total int) bool {
 	}
 	w.page, w.pushed, w.total = next, pushed, total
 	return true
+}
+
+// goesOn reports whether a page begins in another one, and shows its last row: one row alone may be listed twice.
+func goesOn(from, page []uint64) bool {
+	return len(from)*len(page) > 0 && slices.Contains(from, page[0]) && slices.Contains(page, from[len(from)-1])
 }
 
 // back reports whether the next page is one that was read before: rows may be there that moved.

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// readList reads a list in pages of one size. change is called before each page, and gives the total that it says.
+// readList reads a list in pages of one size. change is called before each page, and gives the total that it says;
+// a negative one: it shows nothing, and says one less than that is below zero.
 // holes is how often a reading that is not going back has not shown a row in front of one that joined.
 func readList(list *[]uint64, size int, change func(page int) (total int)) (w *reading, seen map[uint64]bool, pages, holes int) {
 	last := uint64(0)
@@ -16,6 +17,9 @@ func readList(list *[]uint64, size int, change func(page int) (total int)) (w *r
 		total := change(pages)
 		from := min((w.page-1)*size, len(*list))
 		keys := slices.Clone((*list)[from:min(from+size, len(*list))])
+		if total < 0 {
+			keys, total = nil, -1-total
+		}
 		for _, k := range keys {
 			seen[k] = true
 		}
@@ -209,4 +213,88 @@ func TestAReadingGoesOnWhereItsRowsWerePushedTo(t *testing.T) {
 				seed, rows, size, gone, bursts, where, w.skipped, pages, holes, missing)
 		}
 	}
+}
+
+// A page shows nothing for once, and says a total or none, while rows are added in front, behind or are removed: no row is missed.
+func TestAPageThatShowsNothingHidesNoRow(t *testing.T) {
+	for seed := range uint64(3000) {
+		random := rand.New(rand.NewPCG(seed, 5))
+		list, size := listOf(40+random.IntN(200)), 4+random.IntN(12)
+		where, added := random.IntN(3), uint64(fresh)
+		w, seen, pages, holes := readList(&list, size, func(page int) int {
+			for range min(1, random.IntN(3)) * random.IntN(3*size) {
+				switch {
+				case where == 2 && len(list) > 1:
+					list = list[1+random.IntN(2):]
+				case page < 200:
+					list = slices.Insert(list, where*len(list)/2, added)
+					added++
+				}
+			}
+			switch random.IntN(12) {
+			case 0:
+				return -1
+			case 1:
+				return -1 - len(list)
+			}
+			return len(list)
+		})
+		missing := slices.IndexFunc(list, func(k uint64) bool { return k < fresh && !seen[k] })
+		if skipped := w.skipped || w.short; !w.done || (holes > 0 || missing >= 0) && !skipped {
+			t.Fatalf("seed %d: %d a page, where %d: %d holes after %d pages, the row now at %d is missing", seed, size, where, holes, pages, missing)
+		}
+	}
+}
+
+// A row of the page before is listed once more further on, where a wrong total or removed rows lead to: the rows between are read.
+func TestARowThatIsListedTwiceHidesNoRow(t *testing.T) {
+	for _, again := range []int{125, 45} {
+		list := listOf(400)
+		list[again] = 25
+		w, seen, pages, _ := readList(&list, 10, func(page int) int {
+			switch {
+			case page == 3 && again == 45:
+				list = list[10:]
+			case page == 3:
+				return len(list) + 100
+			}
+			return len(list)
+		})
+		if missing := slices.IndexFunc(list, func(k uint64) bool { return !seen[k] }); !w.done || w.skipped || missing >= 0 || pages > 50 {
+			t.Errorf("row 25 is listed again at %d: skipped %t after %d pages, the row now at %d is missing", again, w.skipped, pages, missing)
+		}
+	}
+}
+
+// Where a page's total is far too large for once, the head ends where it always does, and not behind where that led to.
+func TestAWrongTotalMakesNoHeadLonger(t *testing.T) {
+	inOrderedWorld(t, 10_000, func(w *world) {
+		w.sweeper.RoundEvery = 24 * time.Hour
+		began, wrong, before := time.Now(), 0, 0
+		w.answer = func(number, calls int) error {
+			if wrong == 0 && time.Since(began) > 10*time.Minute {
+				w.add(170)
+				wrong, before = -1, calls
+			} else if wrong == -1 && number == 2 {
+				wrong = 5000
+			}
+			return nil
+		}
+		w.total = func(n int) int {
+			if wrong > 0 {
+				n, wrong = n+wrong, -2
+			}
+			return n
+		}
+		w.sink.onSwept = func(time.Time) {
+			if wrong == -2 {
+				w.sink.stop()
+			}
+		}
+		w.run(20 * time.Minute)
+		if n := w.calls - before; wrong != -2 || n > 40 {
+			t.Errorf("the head has read %d pages, wrong %d", n, wrong)
+		}
+		w.check(time.Time{})
+	})
 }
