@@ -1,11 +1,10 @@
 package bus
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
+	"maps"
 	"strconv"
 	"strings"
 	"sync"
@@ -112,19 +111,12 @@ type Suppressed struct {
 	For    time.Duration // how long a bounce counts
 	Logger zerolog.Logger
 
-	next   uint64    // sequence to read on from
-	merged time.Time // when recent was merged last
+	next    uint64    // sequence to read on from
+	cleared time.Time // when what had expired was removed last
 
-	mu     sync.RWMutex // guards what follows
-	most   []word       // by key: a map takes three times the memory
-	recent map[mailbox.Key]state
-	read   time.Time // when all was read last
-}
-
-// word is the last one on an address.
-type word struct {
-	key mailbox.Key
-	state
+	mu    sync.RWMutex // guards what follows
+	known map[mailbox.Key]state
+	read  time.Time // when all was read last
 }
 
 // state is the last word on an address in 8 bytes, since there may be a million: the time in milliseconds since 1970 (42 bits), the
@@ -176,10 +168,7 @@ func (s *Suppressed) Find(keys ...mailbox.Key) (at time.Time, why string, found 
 	defer s.mu.RUnlock()
 	var last state
 	for _, k := range keys {
-		last = max(last, s.recent[k])
-		if i, found := slices.BinarySearchFunc(s.most, k, func(w word, k mailbox.Key) int { return cmp.Compare(w.key, k) }); found {
-			last = max(last, s.most[i].state)
-		}
+		last = max(last, s.known[k])
 	}
 	if last == 0 || last.code() == removed || s.expired(last) {
 		return at, "", false
@@ -211,12 +200,13 @@ func (s *Suppressed) Read(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 	}
-	if time.Since(s.merged) > time.Hour { // some may have expired
-		s.merge()
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.read = time.Now()
+	if time.Since(s.cleared) > time.Hour {
+		maps.DeleteFunc(s.known, func(_ mailbox.Key, last state) bool { return s.expired(last) })
+		s.cleared = s.read
+	}
 	return nil
 }
 
@@ -237,37 +227,15 @@ func (s *Suppressed) readTo(ctx context.Context, end uint64) error {
 
 func (s *Suppressed) take(page []Message) {
 	s.mu.Lock()
-	if s.recent == nil && len(page) > 0 {
-		s.recent, s.most = map[mailbox.Key]state{}, make([]word, 0, len(page)+int(min(page[0].Pending, maxRoom)))
+	defer s.mu.Unlock()
+	if s.known == nil {
+		s.known = map[mailbox.Key]state{}
 	}
 	for _, m := range page {
 		if said, ok := ReadSuppression(m); ok && !s.expired(said.state()) {
-			s.recent[said.Key] = max(said.state(), s.recent[said.Key])
+			s.known[said.Key] = max(said.state(), s.known[said.Key])
 		}
 	}
-	many := len(s.recent) > 1<<14+len(s.most)/8
-	s.mu.Unlock()
-	if many {
-		s.merge()
-	}
-}
-
-// maxRoom is for how many addresses there is room from the beginning, if there are so many: to grow takes twice as much meanwhile.
-const maxRoom = 2_000_000
-
-// merge moves the recent ones to most, in its place: of a million that takes a tenth of a second. Only the reading goroutine changes
-// either.
-func (s *Suppressed) merge() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for k, last := range s.recent {
-		s.most = append(s.most, word{k, last})
-	}
-	clear(s.recent)
-	s.merged = time.Now()
-	s.most = slices.DeleteFunc(s.most, func(w word) bool { return s.expired(w.state) })
-	slices.SortFunc(s.most, func(a, b word) int { return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(b.state, a.state)) })
-	s.most = slices.CompactFunc(s.most, func(a, b word) bool { return a.key == b.key }) // the later one stays
 }
 
 func (s *Suppressed) expired(last state) bool { return time.Since(last.at()) > s.For }

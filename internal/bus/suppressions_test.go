@@ -112,7 +112,7 @@ const spread = mailbox.Key(0x9e3779b97f4a7c15)
 
 // One of a million addresses takes less than 64 bytes.
 func TestAMillionSuppressedAddressesTakeLittleMemory(t *testing.T) {
-	n := inshort.Choose(t, 200_000, 50_000) // 29 bytes each of a million, too
+	n := inshort.Choose(t, 200_000, 50_000) // 24 to 38 bytes each, of a million too
 	_, nc := devtest.Provisioned(t)
 	p, err := bus.NewPublisher(nc)
 	if err != nil {
