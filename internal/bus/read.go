@@ -59,7 +59,10 @@ func direct(ctx context.Context, nc *nats.Conn, stream string, what map[string]a
 	subject := api(nc, "DIRECT.GET."+stream)
 	m, err := ask(ctx, nc, subject, what)
 	if errors.Is(err, nats.ErrNoResponders) { // or the client took a message without a body for that
-		m, err = askOnce(ctx, nc, subject, what)
+		err = askMany(ctx, nc, subject, what, 1, func(one *nats.Msg) (more bool, err error) {
+			m = one
+			return false, nil
+		})
 	}
 	if err != nil {
 		return nil, err
@@ -146,21 +149,12 @@ func ask(ctx context.Context, nc *nats.Conn, subject string, what map[string]any
 	return nc.RequestWithContext(ctx, subject, body)
 }
 
-// askOnce is ask, for an answer that may be a message with any headers.
-func askOnce(ctx context.Context, nc *nats.Conn, subject string, what map[string]any) (first *nats.Msg, err error) {
-	ctx, cancel := context.WithTimeout(ctx, retry.Answer)
-	defer cancel()
-	err = askMany(ctx, nc, subject, what, 1, func(m *nats.Msg) (more bool, err error) {
-		first = m
-		return false, nil
-	})
-	return first, err
-}
-
-// askMany sends a request to JetStream and calls each with up to n answers, none of which the client takes for a status.
+// askMany sends a request to JetStream and calls each with up to n answers, for retry.Answer, none of which the client takes for a status.
 func askMany(ctx context.Context, nc *nats.Conn, subject string, what map[string]any, n int,
 	each func(*nats.Msg) (more bool, err error)) error {
 	body, _ := json.Marshal(what) // texts, numbers and times always encode
+	ctx, cancel := context.WithTimeout(ctx, retry.Answer)
+	defer cancel()
 	answers := make(chan *nats.Msg, n)
 	sub, err := nc.ChanSubscribe(nc.NewInbox(), answers)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"sync"
@@ -14,7 +15,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/errgroup"
 
-	"errand/internal/retry"
 	"errand/internal/wire"
 )
 
@@ -29,8 +29,6 @@ type Scan struct {
 
 // Next returns the next messages, none when there are none yet. A lagging replica's gaps come later. Errors: ErrNoStream.
 func (s *Scan) Next(ctx context.Context, nc *nats.Conn) (page []Message, err error) {
-	ctx, cancel := context.WithTimeout(ctx, retry.Answer)
-	defer cancel()
 	what := map[string]any{"next_by_subj": s.Filter, "batch": s.Page, "max_bytes": 4 << 20, "seq": max(s.From, 1)}
 	if !s.Since.IsZero() {
 		delete(what, "seq")
@@ -58,6 +56,10 @@ func (s *Scan) Next(ctx context.Context, nc *nats.Conn) (page []Message, err err
 	return page, nil
 }
 
+// serverHeaders are those that the server adds to a message of a page.
+var serverHeaders = []string{jetstream.StreamHeader, jetstream.SubjectHeader, jetstream.SequenceHeader, jetstream.TimeStampHeaer,
+	"Nats-Num-Pending", "Nats-Last-Sequence"}
+
 // scanned reads a message of a page, nil at its end; the headers that the server added are taken off.
 func scanned(m *nats.Msg) (*Message, error) {
 	got, err := messageIn(m)
@@ -67,14 +69,9 @@ func scanned(m *nats.Msg) (*Message, error) {
 	if got.Pending, err = strconv.ParseUint(added(m, "Nats-Num-Pending"), 10, 64); err != nil {
 		return nil, fmt.Errorf("nats: direct get: %w", err)
 	}
-	got.Header = nats.Header{}
-	for name, values := range m.Header {
-		switch name {
-		case jetstream.StreamHeader, jetstream.SubjectHeader, jetstream.SequenceHeader, jetstream.TimeStampHeaer,
-			"Nats-Num-Pending", "Nats-Last-Sequence":
-		default:
-			got.Header[name] = values
-		}
+	got.Header = maps.Clone(m.Header)
+	for _, name := range serverHeaders {
+		delete(got.Header, name)
 	}
 	return got, nil
 }
@@ -223,8 +220,6 @@ var errManySubjects = errors.New("more subjects than the server names")
 
 // subjectsOf asks any replica for the subjects under a filter. Errors: errManySubjects, ErrNoStream.
 func subjectsOf(ctx context.Context, nc *nats.Conn, stream, filter string) (map[string]bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, retry.Answer)
-	defer cancel()
 	subjects := map[string]bool{}
 	for from, more := uint64(1), true; more; {
 		what := map[string]any{"multi_last": []string{filter}, "seq": from, "max_bytes": 4 << 20}
