@@ -49,7 +49,7 @@ func TestNoQuestionReadsAllThatIsKept(t *testing.T) {
 		}, int(k.uncertain[0])},
 		{"the next uncertain enrollment behind the last", 4, func(ctx context.Context) (int, error) {
 			p, err := (&bus.Rare{Store: k.log, Operation: messages.Enroll, State: messages.Uncertain}).Next(ctx, k.uncertain[1]+1, time.Time{})
-			return len(p.ID), err
+			return len(p.Subject), err
 		}, 0},
 		{"the first enrollment that succeeded", 2, func(ctx context.Context) (int, error) {
 			p, err := k.log.Open(ctx, messages.Enroll, messages.Succeeded, 0, time.Unix(0, 0))

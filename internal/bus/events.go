@@ -161,10 +161,14 @@ func (s EventStore) read(ctx context.Context, op messages.Operation, what map[st
 ) (history.Entry, error) {
 	nc := s.Publisher.nc
 	got, err := insist(ctx, nc, op, func() (*Message, error) { return read(ctx, nc, EventsOf(op), what) })
-	if err != nil || got == nil {
-		return history.Entry{}, err
+	return entryIn(got), err
+}
+
+func entryIn(m *Message) history.Entry {
+	if m == nil {
+		return history.Entry{}
 	}
-	return history.Entry{Subject: got.Subject, Sequence: got.Sequence, At: got.Time, Body: got.Data, Trace: TraceOf(got.Header)}, nil
+	return history.Entry{Subject: m.Subject, Sequence: m.Sequence, At: m.Time, Body: m.Data, Trace: TraceOf(m.Header)}
 }
 
 // Last returns the last event under a subject or filter of op, a zero one when there is none. Any replica may answer.

@@ -215,13 +215,13 @@ func TestAnUncertainEnrollmentComesWithItsBeginning(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if open.ID != "r1" || open.Sequence != last || open.Trace.Parent != "00-r1" || !open.At.Equal(time.Now()) || len(open.Body) == 0 {
+		if open.ID() != "r1" || open.Sequence != last || open.Trace.Parent != "00-r1" || !open.At.Equal(time.Now()) || len(open.Body) == 0 {
 			t.Errorf("got %+v; want r1, sequence %d, which ended now", open, last)
 		}
 		if first, err := log.Next(t.Context(), messages.Enroll, messages.Enroll.Filter("r1"), 1); err != nil || !first.At.Equal(began) {
 			t.Errorf("it began at %v, %v; want %v", first.At, err, began)
 		}
-		if open, err = uncertain.Next(t.Context(), last+1, time.Time{}); err != nil || open.ID != "" {
+		if open, err = uncertain.Next(t.Context(), last+1, time.Time{}); err != nil || open.Subject != "" {
 			t.Errorf("behind it: got %+v, %v; want none", open, err)
 		}
 	})

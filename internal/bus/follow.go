@@ -62,7 +62,7 @@ type Rare struct {
 	State     messages.State
 
 	known map[string]place // by subject
-	end   history.Pending  // until where all are known
+	end   history.Entry    // until where all are known
 }
 
 // place is where the last message of a subject is.
@@ -73,9 +73,9 @@ type place struct {
 }
 
 // Next returns the first event at or behind a sequence of the events stream or, where that is 0, a time; see mandates.FollowUp.
-func (r *Rare) Next(ctx context.Context, from uint64, since time.Time) (history.Pending, error) {
+func (r *Rare) Next(ctx context.Context, from uint64, since time.Time) (history.Entry, error) {
 	nc, learned := r.Store.Publisher.nc, false
-	return insist(ctx, nc, r.Operation, func() (history.Pending, error) {
+	return insist(ctx, nc, r.Operation, func() (history.Entry, error) {
 		for {
 			subject, p := "", place{}
 			for s, other := range r.known {
@@ -88,13 +88,13 @@ func (r *Rare) Next(ctx context.Context, from uint64, since time.Time) (history.
 				return r.end, nil
 			case subject == "": // others come later than those that are known
 				if err := r.learn(ctx); err != nil {
-					return history.Pending{}, err
+					return history.Entry{}, err
 				}
 				learned = true
 			default:
 				got, err := anywhere(ctx, nc, EventsOf(r.Operation), map[string]any{"seq": p.sequence})
 				if err != nil || got != nil && got.Subject == subject {
-					return pendingIn(got), err
+					return entryIn(got), err
 				}
 				delete(r.known, subject) // it was removed, or the stream was made again
 			}
@@ -123,29 +123,22 @@ func (r *Rare) learn(ctx context.Context) error {
 			known[subject] = place{count, got.Sequence, got.Time}
 		}
 	}
-	r.known, r.end = known, history.Pending{Sequence: has.State.Last, At: has.Created}
+	r.known, r.end = known, history.Entry{Sequence: has.State.Last, At: has.Created}
 	return nil
-}
-
-func pendingIn(m *Message) history.Pending {
-	if m == nil {
-		return history.Pending{}
-	}
-	return history.Pending{ID: messages.ParseSubject(m.Subject).ID, Sequence: m.Sequence, At: m.Time, Body: m.Data, Trace: TraceOf(m.Header)}
 }
 
 // Open returns the first event of an operation in a state at or behind a sequence of the events stream or, where that is 0, a
 // time; see mandates.FollowUp. Many requests must come to that state: the server reads all that lies before the event.
 func (s EventStore) Open(ctx context.Context, op messages.Operation, state messages.State, from uint64, since time.Time) (
-	history.Pending, error,
+	history.Entry, error,
 ) {
 	nc, stream, filter := s.Publisher.nc, EventsOf(op), op.Subject(state, "*")
-	return insist(ctx, nc, op, func() (history.Pending, error) {
+	return insist(ctx, nc, op, func() (history.Entry, error) {
 		has, err := askIndex(ctx, nc, stream, "")
 		if err != nil {
-			return history.Pending{}, err
+			return history.Entry{}, err
 		}
-		first, none := has.State.First, history.Pending{Sequence: has.State.Last, At: has.Created}
+		first, none := has.State.First, history.Entry{Sequence: has.State.Last, At: has.Created}
 		what := map[string]any{"next_by_subj": filter, "seq": from}
 		switch {
 		case from > has.State.Last || has.State.Last == 0:
@@ -156,7 +149,7 @@ func (s EventStore) Open(ctx context.Context, op messages.Operation, state messa
 		case from <= first: // from the first message on, the server would go through all subjects
 			got, err := fromLeader(ctx, nc, stream, map[string]any{"seq": first})
 			if err != nil || got != nil && wire.MatchSubject(filter, got.Subject) {
-				return pendingIn(got), err
+				return entryIn(got), err
 			}
 			what["seq"] = first + 1
 		}
@@ -164,6 +157,6 @@ func (s EventStore) Open(ctx context.Context, op messages.Operation, state messa
 		if err != nil || got == nil {
 			return none, err
 		}
-		return pendingIn(got), nil
+		return entryIn(got), nil
 	})
 }

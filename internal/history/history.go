@@ -57,14 +57,8 @@ type Entry struct {
 	Trace    Trace // as a Log returns it
 }
 
-// Pending is a request of which more may become known later.
-type Pending struct {
-	ID       string
-	Sequence uint64    // of the event that says so
-	At       time.Time // when that event was stored
-	Body     []byte    // of that event
-	Trace    Trace
-}
+// ID is the id in the event's subject.
+func (e Entry) ID() string { return messages.ParseSubject(e.Subject).ID }
 
 // ErrFenced means that another worker wrote to the history in between.
 var ErrFenced = errors.New("history: another worker wrote in between")

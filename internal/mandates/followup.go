@@ -21,11 +21,11 @@ type FollowUp struct {
 	Ages   []time.Duration
 	Policy retry.Policy // Max is the pause after the service has not answered
 	Logger zerolog.Logger
-	// Next returns the first event from a sequence or, where that is 0, a time on. Without an ID it means that there is no such event up to
-	// its Sequence, in a stream that was made At. The error is ctx's.
-	Next func(ctx context.Context, from uint64, since time.Time) (history.Pending, error)
+	// Next returns the first event from a sequence or, where that is 0, a time on. Without a subject it means that there is no
+	// such event up to its Sequence, in a stream that was made At. The error is ctx's.
+	Next func(ctx context.Context, from uint64, since time.Time) (history.Entry, error)
 	// Look looks one up at an age; before: the age before it, 0 at first. looked: the service was asked. Errors: pkg/clients', ErrAgain.
-	Look func(ctx context.Context, o history.Pending, before, age time.Duration) (looked bool, err error)
+	Look func(ctx context.Context, o history.Entry, before, age time.Duration) (looked bool, err error)
 	// Back limits how old events are that are looked up after a start; 0 means no limit.
 	Back time.Duration
 	// Idle is the shortest pause before more events are asked for; 0 means retry.LookAgain.
@@ -49,14 +49,14 @@ func Again(err error) bool {
 
 // queue holds the looks at one age. They are due in the order of the stream.
 type queue struct {
-	before, age, next time.Duration   // next is the age after it; 0 for the last
-	from              uint64          // sequence after the last event taken
-	since             time.Time       // where the queue begins, then when the newest event taken was stored
-	asked             time.Time       // when the service was asked last
-	tries             int             // failed looks at the current event
-	failed            time.Time       // when the first of them failed
-	open              history.Pending // the current event; zero: ask for the next one
-	due               time.Time       // when to look, or to ask
+	before, age, next time.Duration // next is the age after it; 0 for the last
+	from              uint64        // sequence after the last event taken
+	since             time.Time     // where the queue begins, then when the newest event taken was stored
+	asked             time.Time     // when the service was asked last
+	tries             int           // failed looks at the current event
+	failed            time.Time     // when the first of them failed
+	open              history.Entry // the current event; zero: ask for the next one
+	due               time.Time     // when to look, or to ask
 }
 
 // Run works until ctx ends. The next process looks again at what is open then.
@@ -113,15 +113,15 @@ const maxTries = 3
 func (f *FollowUp) step(ctx context.Context, q *queue) (time.Duration, error) {
 	now := time.Now()
 	switch {
-	case q.open.ID == "":
+	case q.open.Subject == "":
 		open, err := f.Next(ctx, q.from, q.since)
-		if err == nil && open.ID == "" && q.from > 0 && (open.Sequence+1 < q.from || open.At.After(q.since)) { // it was made again
+		if err == nil && open.Subject == "" && q.from > 0 && (open.Sequence+1 < q.from || open.At.After(q.since)) { // it was made again
 			open, err = f.Next(ctx, 0, q.since.Add(1))
 		}
 		if err != nil {
 			return 0, err
 		}
-		if open.ID == "" {
+		if open.Subject == "" {
 			if open.Sequence > 0 { // what lies before need not be read again
 				q.from = open.Sequence + 1
 			}
@@ -134,7 +134,7 @@ func (f *FollowUp) step(ctx context.Context, q *queue) (time.Duration, error) {
 		q.open, q.from, q.due, q.tries = open, open.Sequence+1, open.At.Add(q.age), 0
 		return 0, nil
 	case q.next > 0 && now.Sub(q.open.At) >= q.next: // late: the next age is due as well
-		q.open = history.Pending{}
+		q.open = history.Entry{}
 		return 0, nil
 	case f.Held != nil && f.Held():
 		return max(f.Policy.Max, retry.ResolvePace), nil
@@ -148,7 +148,7 @@ func (f *FollowUp) step(ctx context.Context, q *queue) (time.Duration, error) {
 			q.failed = now
 		}
 		if q.tries >= maxTries && f.answered.After(q.failed) { // the fault is this event's
-			q.open = history.Pending{}
+			q.open = history.Entry{}
 		}
 		return max(f.Policy.Max, retry.ResolvePace, retry.Asked(err)), err
 	}
@@ -158,7 +158,7 @@ func (f *FollowUp) step(ctx context.Context, q *queue) (time.Duration, error) {
 	if looked && f.Late != nil {
 		f.Late(now.Sub(q.due))
 	}
-	q.open = history.Pending{} // an unknown fate or a refusal may be this event's fault: wait for its next age
+	q.open = history.Entry{} // an unknown fate or a refusal may be this event's fault: wait for its next age
 	_, asked := errors.AsType[*clients.Error](err)
 	switch {
 	case asked:

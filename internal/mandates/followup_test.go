@@ -20,16 +20,16 @@ import (
 // events is a stream in memory.
 type events struct {
 	mu  sync.Mutex
-	all []history.Pending
+	all []history.Entry
 }
 
 func (e *events) add(id string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.all = append(e.all, history.Pending{ID: id, Sequence: uint64(len(e.all) + 1), At: time.Now()})
+	e.all = append(e.all, history.Entry{Subject: "mandate.enroll.uncertain." + id, Sequence: uint64(len(e.all) + 1), At: time.Now()})
 }
 
-func (e *events) next(_ context.Context, from uint64, since time.Time) (history.Pending, error) {
+func (e *events) next(_ context.Context, from uint64, since time.Time) (history.Entry, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, o := range e.all {
@@ -37,14 +37,14 @@ func (e *events) next(_ context.Context, from uint64, since time.Time) (history.
 			return o, nil
 		}
 	}
-	return history.Pending{}, nil
+	return history.Entry{}, nil
 }
 
 // seen are the looks: whose, and at what age.
 type seen []string
 
-func (s *seen) look(_ context.Context, o history.Pending, _, age time.Duration) (bool, error) {
-	*s = append(*s, fmt.Sprintf("%s after %v, for %v", o.ID, time.Since(o.At).Round(time.Second), age))
+func (s *seen) look(_ context.Context, o history.Entry, _, age time.Duration) (bool, error) {
+	*s = append(*s, fmt.Sprintf("%s after %v, for %v", o.ID(), time.Since(o.At).Round(time.Second), age))
 	return true, nil
 }
 
@@ -97,7 +97,7 @@ func TestALateLookIsLeftOut(t *testing.T) {
 		}
 		l, late := looks(&e, &s), time.Duration(0)
 		l.Late = func(d time.Duration) { late = max(late, d.Truncate(time.Minute)) }
-		l.Look = func(ctx context.Context, o history.Pending, before, age time.Duration) (bool, error) {
+		l.Look = func(ctx context.Context, o history.Entry, before, age time.Duration) (bool, error) {
 			_, _ = s.look(ctx, o, before, age)
 			time.Sleep(5 * time.Minute)
 			return true, nil
@@ -143,7 +143,7 @@ func TestAServiceThatDoesNotAnswerIsLeftAlone(t *testing.T) {
 				l := looks(&e, &s)
 				ill := func() bool { return time.Since(began) < 5*time.Minute-5*time.Second }
 				l.Held = func() bool { return c.held && ill() }
-				l.Look = func(ctx context.Context, o history.Pending, before, age time.Duration) (bool, error) {
+				l.Look = func(ctx context.Context, o history.Entry, before, age time.Duration) (bool, error) {
 					if asked++; c.err != nil && ill() {
 						return true, c.err
 					}
@@ -172,8 +172,8 @@ func TestOneThatIsNeverAnsweredDoesNotStopTheOthers(t *testing.T) {
 			}
 		}()
 		l := looks(&e, &s)
-		l.Look = func(ctx context.Context, o history.Pending, before, age time.Duration) (bool, error) {
-			if o.ID == "ill" {
+		l.Look = func(ctx context.Context, o history.Entry, before, age time.Duration) (bool, error) {
+			if o.ID() == "ill" {
 				return true, &clients.Error{Fate: clients.Held}
 			}
 			return s.look(ctx, o, before, age)
@@ -196,9 +196,9 @@ func TestManyThatAreLateKeepNoOthersWaiting(t *testing.T) {
 		time.Sleep(30 * time.Minute)
 		e.add("young")
 		l := looks(&e, &s)
-		l.Look = func(ctx context.Context, o history.Pending, before, age time.Duration) (bool, error) {
+		l.Look = func(ctx context.Context, o history.Entry, before, age time.Duration) (bool, error) {
 			time.Sleep(time.Second)
-			if o.ID == "young" {
+			if o.ID() == "young" {
 				return s.look(ctx, o, before, age)
 			}
 			return true, nil

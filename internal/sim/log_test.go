@@ -191,19 +191,21 @@ func (c client) read(ctx context.Context, op messages.Operation, filter string, 
 
 // open returns the first event of an operation in a state, as bus.EventStore does.
 func (c client) open(ctx context.Context, op messages.Operation, state messages.State, from uint64, since time.Time) (
-	history.Pending, error,
+	history.Entry, error,
 ) {
 	if err := c.pass(ctx, "open", overNATS, time.Millisecond); err != nil {
-		return history.Pending{}, err
+		return history.Entry{}, err
 	}
 	c.eventLog.mu.Lock()
 	defer c.eventLog.mu.Unlock()
 	for _, e := range c.events {
 		if e.op == op && e.state == state && e.Sequence >= from && (from > 0 || !e.At.Before(since)) && c.there(e) {
-			return history.Pending{ID: e.id, Sequence: e.Sequence, At: e.At, Body: e.Body, Trace: history.Trace{Parent: e.trace}}, nil
+			found := e.Entry
+			found.Trace = history.Trace{Parent: e.trace}
+			return found, nil
 		}
 	}
-	return history.Pending{}, nil
+	return history.Entry{}, nil
 }
 
 // Next returns the first event under a filter at or behind a sequence.

@@ -233,7 +233,7 @@ func (r *replica) mandateConsumer(soft context.Context, n *node) {
 func (p program) resolver(list *mandates.List, held *hold.Hold) func(soft, hard context.Context) error {
 	log := client{p.w.log, p.node}
 	r := &enroll.Resolver{List: list, Held: held.Active, Log: log, Logger: logger, Ages: retry.ResolveAges, Resolved: func(messages.State) {},
-		Next: func(ctx context.Context, from uint64, since time.Time) (history.Pending, error) {
+		Next: func(ctx context.Context, from uint64, since time.Time) (history.Entry, error) {
 			return log.open(ctx, messages.Enroll, messages.Uncertain, from, since)
 		}}
 	return func(soft, _ context.Context) error { r.Run(soft); return nil }

@@ -27,7 +27,7 @@ type LookUps struct {
 	Policy   retry.Policy
 	Idle     time.Duration // see mandates.FollowUp
 	// Open returns the first event in a state: see mandates.FollowUp.
-	Open func(ctx context.Context, op messages.Operation, state messages.State, from uint64, since time.Time) (history.Pending, error)
+	Open func(ctx context.Context, op messages.Operation, state messages.State, from uint64, since time.Time) (history.Entry, error)
 	// Publish has records published: the sweeper's Publish. After an error they are looked up again.
 	Publish func(ctx context.Context, rows []sweep.Row[Record]) error
 	// Leads waits until this poller leads: the sweeper's Leads. The error is ctx's.
@@ -58,16 +58,16 @@ func (l *LookUps) Run(ctx context.Context) {
 }
 
 func (l *LookUps) looks(what string, by messages.TransactionBy, op messages.Operation, state messages.State,
-	look func(ctx context.Context, o history.Pending, before, age time.Duration) (bool, error)) *mandates.FollowUp {
+	look func(ctx context.Context, o history.Entry, before, age time.Duration) (bool, error)) *mandates.FollowUp {
 	return &mandates.FollowUp{What: what, Policy: l.Policy, Idle: l.Idle, Logger: l.Logger,
-		Next: func(ctx context.Context, from uint64, since time.Time) (history.Pending, error) {
+		Next: func(ctx context.Context, from uint64, since time.Time) (history.Entry, error) {
 			return l.Open(ctx, op, state, from, since)
 		},
 		Look: look, Late: func(late time.Duration) { l.LookedUp(by, late) }}
 }
 
 // open looks an enrollment up whose link was published, unless it is decided or its link has expired long ago.
-func (l *LookUps) open(ctx context.Context, o history.Pending, before, _ time.Duration) (looked bool, err error) {
+func (l *LookUps) open(ctx context.Context, o history.Entry, before, _ time.Duration) (looked bool, err error) {
 	var succeeded messages.EnrollSucceeded
 	if err := messages.DecodeEvent(o.Body, &succeeded); err != nil || succeeded.OrderNumber == "" {
 		return false, nil // it cannot be looked up
@@ -79,7 +79,7 @@ func (l *LookUps) open(ctx context.Context, o history.Pending, before, _ time.Du
 	if o.At.Add(before).After(expires.Add(retry.OpenEnough)) {
 		return false, nil
 	}
-	decided, at, err := l.application(ctx, o.ID)
+	decided, at, err := l.application(ctx, o.ID())
 	if err != nil || decided || !at.IsZero() && l.ReadLately(at) {
 		return false, err
 	}
@@ -96,17 +96,17 @@ func (l *LookUps) application(ctx context.Context, id string) (decided bool, at 
 // called looks an enrollment up that a callback names, at most once every retry.CallbackEvery: anyone who has the address
 // can send as many as the receiver takes. One that came right after a look has another one when that is due; so has one
 // that nothing was decided by: the service may call before it lists.
-func (l *LookUps) called(ctx context.Context, o history.Pending, before, age time.Duration) (looked bool, err error) {
-	key, now := maphash.String(seed, o.ID), time.Now()
+func (l *LookUps) called(ctx context.Context, o history.Entry, before, age time.Duration) (looked bool, err error) {
+	key, now := maphash.String(seed, o.ID()), time.Now()
 	if last := l.looked[key]; last.After(o.At.Add(before)) || now.Sub(last) < retry.CallbackEvery {
 		return false, nil
 	}
 	if age > retry.CallbackEvery {
-		if decided, _, err := l.application(ctx, o.ID); err != nil || decided {
+		if decided, _, err := l.application(ctx, o.ID()); err != nil || decided {
 			return false, err
 		}
 	}
-	started, err := l.List.Last(ctx, messages.Enroll, messages.Enroll.Subject(messages.Started, o.ID))
+	started, err := l.List.Last(ctx, messages.Enroll, messages.Enroll.Subject(messages.Started, o.ID()))
 	if err != nil || started.Sequence == 0 {
 		return false, err // its events are gone: the list shows what is new of it
 	}

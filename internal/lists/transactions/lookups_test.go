@@ -26,16 +26,17 @@ import (
 // called are the callbacks of requests, by sequence from 1.
 type called struct {
 	mu  sync.Mutex
-	all []history.Pending
+	all []history.Entry
 }
 
 func (c *called) call(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.all = append(c.all, history.Pending{ID: id, Sequence: uint64(len(c.all) + 1), At: time.Now()})
+	subject := messages.Callback.Subject(messages.Received, id)
+	c.all = append(c.all, history.Entry{Subject: subject, Sequence: uint64(len(c.all) + 1), At: time.Now()})
 }
 
-func (c *called) Open(_ context.Context, op messages.Operation, _ messages.State, from uint64, since time.Time) (history.Pending, error) {
+func (c *called) Open(_ context.Context, op messages.Operation, _ messages.State, from uint64, since time.Time) (history.Entry, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, o := range c.all {
@@ -43,7 +44,7 @@ func (c *called) Open(_ context.Context, op messages.Operation, _ messages.State
 			return o, nil
 		}
 	}
-	return history.Pending{}, nil
+	return history.Entry{}, nil
 }
 
 func (c *called) Last(_ context.Context, op messages.Operation, filter string) (history.Entry, error) {

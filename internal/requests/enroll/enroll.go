@@ -232,7 +232,7 @@ type Resolver struct {
 	Held func() bool
 	Log  history.Log
 	// Next returns the enrollments that ended uncertain: see mandates.FollowUp.
-	Next     func(ctx context.Context, from uint64, since time.Time) (history.Pending, error)
+	Next     func(ctx context.Context, from uint64, since time.Time) (history.Entry, error)
 	Resolved func(outcome messages.State)
 	Logger   zerolog.Logger
 	Ages     []time.Duration // retry.ResolveAges, but in tests in real time
@@ -248,8 +248,8 @@ func (r *Resolver) Run(ctx context.Context) {
 }
 
 // look looks one enrollment up if it is still uncertain, and stores what the list shows. asked: the service was.
-func (r *Resolver) look(ctx context.Context, o history.Pending, _, age time.Duration) (looked bool, err error) {
-	h := &history.History{Log: r.Log, Operation: messages.Enroll, ID: o.ID, Trace: o.Trace}
+func (r *Resolver) look(ctx context.Context, o history.Entry, _, age time.Duration) (looked bool, err error) {
+	h := &history.History{Log: r.Log, Operation: messages.Enroll, ID: o.ID(), Trace: o.Trace}
 	_, err = h.Read(ctx)
 	answered, ok := errors.AsType[*history.AlreadyDoneError](err)
 	switch {
@@ -262,7 +262,7 @@ func (r *Resolver) look(ctx context.Context, o history.Pending, _, age time.Dura
 	if err := messages.DecodeEvent(answered.Body, &was); err != nil {
 		return false, err
 	}
-	first, err := r.Log.Next(ctx, messages.Enroll, messages.Enroll.Filter(o.ID), 1)
+	first, err := r.Log.Next(ctx, messages.Enroll, messages.Enroll.Filter(o.ID()), 1)
 	if err != nil || first.Sequence == 0 || first.Sequence > o.Sequence {
 		return false, err
 	}
@@ -286,7 +286,7 @@ func (r *Resolver) look(ctx context.Context, o history.Pending, _, age time.Dura
 		}
 		return true, err
 	}
-	r.Logger.Info().Str("op", string(messages.Enroll)).Str("request_id", o.ID).Str("outcome", string(outcome)).
+	r.Logger.Info().Str("op", string(messages.Enroll)).Str("request_id", o.ID()).Str("outcome", string(outcome)).
 		Dur("after", age).Msg("resolved")
 	r.Resolved(outcome)
 	return true, nil
