@@ -18,8 +18,8 @@ type Connected struct {
 	Version   string
 }
 
-// Serve connects a program that shows pages to people and runs what wire returns until ctx ends. It does not wait for NATS: pages that say what is
-// wrong are wanted most while NATS is gone. Its NATS user may not answer to bus.AskStatus.
+// Serve connects a program that shows pages to people, and runs what wire returns until ctx ends. It does not wait for NATS:
+// pages that say what is wrong are wanted most while NATS is gone. Its NATS user may not answer to bus.AskStatus.
 func (b *Base) Serve(ctx context.Context, name string, wire func(Connected) (func(ctx, hard context.Context) error, error)) error {
 	if err := b.validate(); err != nil {
 		return err
