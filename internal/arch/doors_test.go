@@ -78,7 +78,7 @@ var doors = map[string]string{
 	"internal/sandbox/devkit": "bus nats.go nats-server",
 
 	// What makes the schemas is not shipped: `errand schema` prints what is committed.
-	"internal/schema": "programs style pkg/messages kong",
+	"internal/schema": "programs style pkg/messages kong yaml",
 	"internal/arch":   "", "internal/sim": "", "internal/e2e": "",
 	"internal/sim/sinktest": "lists history pkg/messages", // the sink of lists, in memory
 }
@@ -90,7 +90,7 @@ var libraries = map[string]string{
 	"otel":       "go.opentelemetry.io google.golang.org/protobuf",
 	"prometheus": "github.com/prometheus/client_golang", "sqlite": "modernc.org/sqlite", "x/net": "golang.org/x/net",
 	"x/sync": "golang.org/x/sync", "x/text": "golang.org/x/text", "x/term": "golang.org/x/term", "x/time": "golang.org/x/time",
-	"zerolog": "github.com/rs/zerolog",
+	"yaml": "go.yaml.in/yaml", "zerolog": "github.com/rs/zerolog",
 }
 
 func TestRoomsImportEachOtherThroughDoorsOnly(t *testing.T) {

@@ -1,8 +1,8 @@
 // Package schema writes what pkg/messages says as documents that other languages read: a JSON Schema (2020-12) for the
-// body of each request and event.
+// body of each request and event, and an AsyncAPI 3.0 document of all subjects.
 //
 //	types of pkg/messages ──┐
-//	rules of requests ──────┼──> docs/schemas/<subject>.json
+//	rules of requests ──────┼──> docs/schemas/<subject>.json, docs/asyncapi.yaml
 //	docs/use/reference.md ───────┘    (go generate ./docs/schemas)
 //
 // The names, the types and what is required come from the Go types; the words and the values of closed sets come from
@@ -89,6 +89,9 @@ func Files(document []byte) (map[string][]byte, error) {
 		if err := cmp.Or(err, add(name(e), body)); err != nil {
 			return nil, err
 		}
+	}
+	if files["asyncapi.yaml"], err = asyncAPI(said); err != nil {
+		return nil, err
 	}
 	return files, nil
 }

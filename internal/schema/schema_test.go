@@ -61,8 +61,8 @@ func TestWhatIsCommittedIsWhatIsGenerated(t *testing.T) {
 		}
 	}
 	there, err := filepath.Glob(filepath.Join(docs, "schemas", "*.json"))
-	if err != nil || len(there) != len(files) {
-		t.Errorf("docs/schemas has %d schemas, %d are generated: %v", len(there), len(files), err)
+	if err != nil || len(there) != len(files)-1 {
+		t.Errorf("docs/schemas has %d schemas, %d are generated: %v", len(there), len(files)-1, err)
 	}
 }
 

@@ -1,4 +1,4 @@
-// Command generate writes the schemas and the reference's tables of settings into docs/.
+// Command generate writes the schemas, the AsyncAPI document and the reference's tables of settings into docs/.
 package main
 
 import (
@@ -11,7 +11,7 @@ import (
 )
 
 func main() {
-	programs.Main("generate", "Write the schemas and the tables of settings.", new(generate))
+	programs.Main("generate", "Write the schemas, the AsyncAPI document and the tables of settings.", new(generate))
 }
 
 type generate struct {
