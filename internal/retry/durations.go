@@ -98,7 +98,6 @@ const (
 	PageWrite   = 20 * time.Second // how long a browser may take to read what it is sent
 	PageMake    = 8 * time.Second  // how long it may take to make a page
 	PageAct     = 15 * time.Second // how long an act of a person may take, and the page that previews it
-	PageErase   = 5 * time.Minute  // how long an act may take that reads all rows of the sending log
 )
 
 // How long the servers keep what they have by default.

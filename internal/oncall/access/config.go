@@ -45,7 +45,7 @@ type Config struct {
 type Groups struct {
 	Read   []string `name:"read-groups" env:"CONSOLE_READ_GROUPS" placeholder:"GROUP" help:"Groups that may read; personal data is masked."`
 	Reveal []string `name:"reveal-groups" env:"CONSOLE_REVEAL_GROUPS" placeholder:"GROUP" help:"Groups that may also see personal data."`
-	Act    []string `name:"act-groups" env:"CONSOLE_ACT_GROUPS" placeholder:"GROUP" help:"Groups that may also redrive, cancel, pause, erase."`
+	Act    []string `name:"act-groups" env:"CONSOLE_ACT_GROUPS" placeholder:"GROUP" help:"Groups that may also redrive, cancel, pause."`
 }
 
 func invalid(variable, problem string) error {

@@ -15,7 +15,7 @@ type Role string
 const (
 	Read   Role = "read"   // see every page, with personal data masked
 	Reveal Role = "reveal" // see personal data, which is audited
-	Act    Role = "act"    // redrive, discard, cancel, pause, erase
+	Act    Role = "act"    // redrive, discard, cancel, pause
 )
 
 var allRoles = []Role{Read, Reveal, Act}

@@ -99,25 +99,3 @@ func (s *Server) cancel(r *http.Request, p act.Person) (string, error) {
 	}
 	return "/requests/" + f.ID, err
 }
-
-func (s *Server) eraseForm(r *http.Request, _ access.User) (page, error) {
-	erasure, err := s.erasureOf(r)
-	return page{Title: "Erase " + erasure.RequestID, Nav: "/requests", Name: "erase", Data: erasure}, refusedAct(err)
-}
-
-func (s *Server) erasureOf(r *http.Request) (act.Erasure, error) {
-	f, err := formOf(r)
-	if err != nil {
-		return act.Erasure{}, err
-	}
-	return act.ErasureOf(r.Context(), s.reader, f.Operation, f.ID, time.Now())
-}
-
-// erase removes what is stored of a request, if the console's NATS user may.
-func (s *Server) erase(r *http.Request, p act.Person) (string, error) {
-	erasure, err := s.erasureOf(r)
-	if err == nil {
-		err = p.Erase(r.Context(), erasure, r.FormValue("why"))
-	}
-	return "/requests/" + erasure.RequestID, err
-}

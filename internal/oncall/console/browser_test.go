@@ -178,8 +178,7 @@ func TestEveryPageIsAccessibleInBothThemesAndFitsAPhone(t *testing.T) {
 	pages := []string{"/", "/find", found, "/requests", "/requests?state=failed&since=1h", "/requests/order-1", "/requests/letter-1",
 		"/requests/waits", "/requests/never", "/dead-letters",
 		"/redrive?operation=mandate.enroll", "/queues", "/queues/mandate.enroll/pause", "/queues/mail.send/pause", "/audit", in.redriven(),
-		"/requests/waits/cancel?operation=mandate.enroll", "/requests/order-1/reveal",
-		"/requests/order-3/erase?operation=mandate.enroll", "/nothing"}
+		"/requests/waits/cancel?operation=mandate.enroll", "/requests/order-1/reveal", "/nothing"}
 	for _, page := range pages {
 		do(ctx, t, chromedp.Navigate(in.base+page))
 		if *shots != "" {
@@ -309,12 +308,6 @@ func TestEveryActWorksWithoutScriptsAndHasItsEffect(t *testing.T) {
 		t.Errorf("revealed, the page is %q, %v", page, err)
 	}
 
-	do(ctx, t, chromedp.Navigate(in.base+"/requests/order-3"), chromedp.Click(`main a[href*="/erase"]`), chromedp.WaitVisible("#why"), why,
-		submit, chromedp.WaitVisible("main h1 .id"))
-	if got := in.events("MANDATE_EVENTS", "mandate.enroll.*.order-3"); len(got) != 1 || got[0] == "mandate.enroll.succeeded.order-3" {
-		t.Errorf("erased, it has the events %q", got)
-	}
-
 	acts, err := act.Acts(t.Context(), in.reader.Conn, act.Query{})
 	if err != nil {
 		t.Fatal(err)
@@ -323,7 +316,7 @@ func TestEveryActWorksWithoutScriptsAndHasItsEffect(t *testing.T) {
 	for _, a := range acts {
 		did = append(did, fmt.Sprint(a.Verb, " ", a.Target, " ", a.Result, ": ", a.Why))
 	}
-	want := []string{"erase order-3 done", "reveal order-1 done", "resume mail-send done", "pause mail-send done", "cancel waits done",
+	want := []string{"reveal order-1 done", "resume mail-send done", "pause mail-send done", "cancel waits done",
 		"redrive order-1 done"}
 	for i := range want {
 		want[i] += ": a test does it"

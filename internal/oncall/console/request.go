@@ -30,11 +30,11 @@ type requestPage struct {
 
 type storyView struct {
 	inspect.Story
-	Events                          []eventView
-	Deliveries                      []eventView
-	Mandate                         []eventView
-	Letters                         []eventView
-	MayRedrive, MayCancel, MayErase bool
+	Events                []eventView
+	Deliveries            []eventView
+	Mandate               []eventView
+	Letters               []eventView
+	MayRedrive, MayCancel bool
 }
 
 type eventView struct {
@@ -107,7 +107,6 @@ func viewOf(s inspect.Story, user access.User, reveal bool) storyView {
 	}
 	v.MayRedrive = len(s.Dead) > 0 && s.State.Final(s.Operation)
 	v.MayCancel = s.State == inspect.Queued || s.State == messages.Deferred
-	v.MayErase = s.State.Final(s.Operation)
 	return v
 }
 

@@ -75,7 +75,6 @@ func (s *Server) handler() http.Handler {
 		"GET /redrive":              {build: s.redrivePlan, still: true, role: access.Act},
 		"GET /requests/{id}/reveal": {build: s.revealForm, still: true, role: access.Reveal},
 		"GET /requests/{id}/cancel": {build: s.cancelForm, still: true, role: access.Act},
-		"GET /requests/{id}/erase":  {build: s.eraseForm, still: true, role: access.Act},
 		"GET /queues/{queue}/pause": {build: s.pauseForm, still: true, role: access.Act},
 		"GET /": {still: true, build: func(*http.Request, access.User) (page, error) {
 			return page{}, notFound("There is no such page.")
@@ -83,7 +82,7 @@ func (s *Server) handler() http.Handler {
 	} {
 		mux.Handle(pattern, s.guard.Allow(cmp.Or(v.role, access.Read), s.serve(v)))
 	}
-	mux.Handle("POST /find", s.guard.Allow(access.Read, s.submit(s.startFind, retry.PageAct)))
+	mux.Handle("POST /find", s.guard.Allow(access.Read, s.submit(s.startFind)))
 	mux.Handle("POST /zone", s.guard.Allow(access.Read, s.setZone))
 	mux.Handle("POST /requests/{id}/reveal", s.guard.Allow(access.Reveal, s.revealed))
 	for pattern, do := range map[string]action{
@@ -95,9 +94,8 @@ func (s *Server) handler() http.Handler {
 		"POST /queues/{queue}/pause":  s.by(s.pause),
 		"POST /queues/{queue}/resume": s.by(s.resume),
 	} {
-		mux.Handle(pattern, s.guard.Allow(access.Act, s.submit(do, retry.PageAct)))
+		mux.Handle(pattern, s.guard.Allow(access.Act, s.submit(do)))
 	}
-	mux.Handle("POST /requests/{id}/erase", s.guard.Allow(access.Act, s.submit(s.by(s.erase), retry.PageErase)))
 	s.guard.Refuse = func(w http.ResponseWriter, r *http.Request, why *access.Refusal) {
 		s.show(w, r, access.User{}, s.errorPage(why), "")
 	}
@@ -114,12 +112,11 @@ const maxForm = 1 << 20
 // action does what a form asks for. It returns the path of the page to show then.
 type action func(r *http.Request, user access.User) (then string, err error)
 
-// submit answers a form within a time limit. An action goes on after its browser is gone.
-func (s *Server) submit(do action, limit time.Duration) access.Handler {
+// submit answers a form. An action goes on after its browser is gone.
+func (s *Server) submit(do action) access.Handler {
 	return func(w http.ResponseWriter, r *http.Request, user access.User) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), limit)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), retry.PageAct)
 		defer cancel()
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(limit + retry.PageWrite)) // only servers of tests have none
 		then, err := do(r.WithContext(ctx), user)
 		if err != nil {
 			s.show(w, r, user, s.errorPage(err), "")
