@@ -592,25 +592,3 @@ func TestTimesAreInTheZoneThatTheReaderChose(t *testing.T) {
 		}
 	}
 }
-
-// A queue's line of the last hour has the worst of each minute, and forgets what is older.
-func TestAQueuesLastHourIsTheWorstOfEachMinute(t *testing.T) {
-	t.Parallel()
-	began := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
-	var k known
-	for i := range 90 * 2 {
-		at := began.Add(time.Duration(i) * 30 * time.Second)
-		free := messages.Time{Time: at.Add(-time.Duration(i%2) * time.Minute)}
-		k.Status = inspect.Status{At: messages.Time{Time: at}, Queues: []inspect.Queue{{Operation: messages.Send,
-			Untaken: uint64(100 * (1 - i%2)), Taken: i, FirstFree: &free}}}
-		k.Past = pastOf(k.Past, k.Status)
-	}
-	past := k.Past["mail.send"]
-	if len(past) != keptMinutes || past[0] != (minute{began.Add(30 * time.Minute), 160, time.Minute}) {
-		t.Errorf("it keeps %d, the oldest %+v", len(past), past[0])
-	}
-	sparks := k.Sparks(k.Status.Queues[0])
-	if sparks[0].Most != "up to 278 waiting" || sparks[1].Most != "waited up to 1m" || !strings.HasSuffix(sparks[0].Points, " 60,1.0 ") {
-		t.Errorf("it is drawn as %+v", sparks)
-	}
-}
