@@ -45,10 +45,8 @@ type Handler struct {
 	// Store stores a callback of a request, once for each digest. Errors: bus.ErrManyCallbacks, or why
 	// it is not known to be stored.
 	Store func(ctx context.Context, request string, body *messages.CallbackBody) error
-	// Answered, if set, is called with the status of each answer of Serve, also to what the HTTP server cannot read.
-	Answered func(status int)
-	// Refused, if set, is called with each status other than 200 and the callback's request; "" if its token is not valid.
-	Refused func(request string, status int)
+	// Answered, if set, is called with the status of each answer and the callback's request; "" if its token is not valid.
+	Answered func(request string, status int)
 
 	once   sync.Once
 	places chan struct{}
@@ -78,8 +76,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Retry-After", strconv.Itoa(int(retry.Callback/time.Second)))
 	}
 	http.Error(w, http.StatusText(status), status) // its text is for people, with 200 too
-	if h.Refused != nil && status != http.StatusOK {
-		h.Refused(request, status)
+	if h.Answered != nil {
+		h.Answered(request, status)
 	}
 }
 

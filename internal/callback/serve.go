@@ -1,12 +1,8 @@
 package callback
 
 import (
-	"context"
-	"errors"
-	"fmt"
 	"net"
 	"net/http"
-	"strconv"
 	"sync/atomic"
 
 	"golang.org/x/net/netutil"
@@ -22,10 +18,9 @@ const (
 	maxHeader = 8 << 10
 )
 
-// Serve serves handler on listener until ctx ends and what was begun is answered, or hard ends.
-// No connection is kept for long: one that sends nothing, or slowly, is closed, and while half of
-// them are open each answer closes its connection.
-func Serve(ctx, hard context.Context, listener net.Listener, handler *Handler) error {
+// Server returns the server of a handler, and the listener to serve on. No connection is kept for long: one that sends nothing, or
+// slowly, is closed, and while half of them are open each answer closes its connection.
+func Server(handler *Handler, listener net.Listener) (*http.Server, net.Listener) {
 	var open atomic.Int64
 	server := &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -47,54 +42,5 @@ func Serve(ctx, hard context.Context, listener net.Listener, handler *Handler) e
 		ReadHeaderTimeout:            retry.AdminRead, ReadTimeout: retry.CallbackRead,
 		WriteTimeout: retry.CallbackRead + 2*retry.Callback, IdleTimeout: retry.AdminIdle,
 	}
-	if handler.Answered != nil {
-		listener = &counted{listener, handler.Answered}
-	}
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(netutil.LimitListener(listener, maxConnections)) }() // waited for below
-	select {
-	case err := <-served:
-		return fmt.Errorf("serve: %w", err)
-	case <-ctx.Done():
-	}
-	err := server.Shutdown(hard)
-	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		err = server.Close() // the caller knows that hard has ended
-	}
-	if ended := <-served; !errors.Is(ended, http.ErrServerClosed) {
-		err = errors.Join(err, ended)
-	}
-	return err
-}
-
-// counted is a listener that calls answered with each answer's status, also where no handler is reached.
-type counted struct {
-	net.Listener
-	answered func(status int)
-}
-
-// Accept waits for the next connection.
-func (c *counted) Accept() (net.Conn, error) {
-	conn, err := c.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	return &countedConn{conn, c.answered}, nil
-}
-
-type countedConn struct {
-	net.Conn
-	answered func(status int)
-}
-
-// Write writes an answer, or a part of one. Each answer begins with a new write.
-func (c *countedConn) Write(b []byte) (int, error) {
-	const line = "HTTP/1.1 200"
-	if len(b) >= len(line) && string(b[:len("HTTP/1.")]) == "HTTP/1." {
-		status, err := strconv.Atoi(string(b[len("HTTP/1.1 "):len(line)]))
-		if err == nil && status >= http.StatusOK { // lower ones come before the answer
-			c.answered(status)
-		}
-	}
-	return c.Conn.Write(b)
+	return server, netutil.LimitListener(listener, maxConnections)
 }

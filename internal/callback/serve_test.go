@@ -41,7 +41,6 @@ type served struct {
 	listener pipes
 	stop     context.CancelFunc // as SIGTERM does
 	ended    chan error
-	counted  chan int // the first status
 }
 
 // serving runs test in a bubble.
@@ -49,14 +48,13 @@ func serving(t *testing.T, test func(s *served)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
-		s := &served{t, newInbox(), pipes{make(chan net.Conn), make(chan struct{})}, stop, make(chan error, 1), make(chan int, 1)}
-		s.Answered = func(status int) {
-			select {
-			case s.counted <- status:
-			default:
-			}
-		}
-		go func() { s.ended <- Serve(ctx, context.Background(), s.listener, &s.Handler) }()
+		s := &served{t, newInbox(), pipes{make(chan net.Conn), make(chan struct{})}, stop, make(chan error, 1)}
+		server, limited := Server(&s.Handler, s.listener)
+		go func() { _ = server.Serve(limited) }() // ends with its Shutdown
+		go func() {
+			<-ctx.Done()
+			s.ended <- server.Shutdown(context.Background())
+		}()
 		test(s)
 		stop()
 		if err := <-s.ended; err != nil {

@@ -168,6 +168,25 @@ func listen(setting, addr, example string) (net.Listener, error) {
 	return listener, nil
 }
 
+// Serve serves on listener until ctx ends and what was begun is answered, or hard ends.
+func Serve(ctx, hard context.Context, server *http.Server, listener net.Listener) error {
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }() // waited for below
+	select {
+	case err := <-served:
+		return fmt.Errorf("serve: %w", err)
+	case <-ctx.Done():
+	}
+	err := server.Shutdown(hard)
+	if hard.Err() != nil {
+		err = server.Close() // the caller knows that hard has ended
+	}
+	if ended := <-served; !errors.Is(ended, http.ErrServerClosed) {
+		err = errors.Join(err, ended)
+	}
+	return err
+}
+
 // serveAdmin serves server on addr until the returned function is called.
 func serveAdmin(addr string, server *http.Server, log zerolog.Logger) (stop func(), err error) {
 	if addr == "" || addr == "off" {

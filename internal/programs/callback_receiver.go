@@ -54,10 +54,15 @@ func (p *CallbackReceiver) Run(ctx context.Context) error {
 	answered := func(status int) prometheus.Counter { return answers.WithLabelValues(strconv.Itoa(status)) }
 	answered(http.StatusOK) // begins at zero, so that the first one is an increase
 	answered(http.StatusServiceUnavailable)
+	logged := logRefusals(r.log)
 	handler := &callback.Handler{Secrets: secrets, Checksum: checksum, WithoutPayer: p.EventPayerData == "none", Store: storeCallbacks(r),
-		Answered: func(status int) { answered(status).Inc() }, Refused: logRefusals(r.log)}
+		Answered: func(request string, status int) {
+			answered(status).Inc()
+			logged(request, status)
+		}}
 	r.log.Info().Str("addr", listener.Addr().String()).Msg("listens")
-	return r.work(ctx, p.ShutdownGrace, func(ctx, hard context.Context) error { return callback.Serve(ctx, hard, listener, handler) })
+	server, limited := callback.Server(handler, listener)
+	return r.work(ctx, p.ShutdownGrace, func(ctx, hard context.Context) error { return Serve(ctx, hard, server, limited) })
 }
 
 func storeCallbacks(r *runtime) func(context.Context, string, *messages.CallbackBody) error {

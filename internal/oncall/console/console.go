@@ -87,19 +87,5 @@ func (s *Server) run(ctx, hard context.Context, listener net.Listener) error {
 	wg.Go(func() { s.runs.run(ctx) })
 	server := &http.Server{Handler: s.handler(), MaxHeaderBytes: 32 << 10,
 		ReadHeaderTimeout: retry.AdminRead, ReadTimeout: retry.PageRead, IdleTimeout: retry.AdminIdle}
-	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(listener) }() // waited for below
-	select {
-	case err := <-ended:
-		return err
-	case <-ctx.Done():
-	}
-	err := server.Shutdown(hard)
-	if err != nil {
-		err = errors.Join(err, server.Close())
-	}
-	if end := <-ended; !errors.Is(end, http.ErrServerClosed) {
-		err = errors.Join(err, end)
-	}
-	return err
+	return programs.Serve(ctx, hard, server, listener)
 }
