@@ -25,17 +25,15 @@ import (
 	"errand/pkg/messages"
 )
 
-// readiness collects the reasons why a program cannot work.
+// readiness collects the reasons why a program cannot work, and what there is to say while it can.
 type readiness struct {
-	mu       sync.Mutex
-	starting string // what the program still waits for; "" when it is running
-	checks   []func() string
-	notes    []func() string
-	paused   string // which queues are, and until when
-	holds    []operationHold
-
-	standby  atomic.Bool   // another replica of the poller leads
-	upstream func() string // what is wrong of it all is the service's fault; nil if nothing ever is
+	starting latest              // what the program still waits for; "" when it is running
+	checks   list[func() string] // what is wrong; "" if nothing is
+	holds    list[operationHold] // while one lasts, the program cannot work
+	notes    list[func() string] // what there is to say; "" if nothing
+	paused   latest              // which queues are, and until when: the program can still work
+	upstream list[func() string] // what the service of a poller's list is at fault for; "" for nothing
+	standby  atomic.Bool         // another replica of the poller leads
 }
 
 type operationHold struct {
@@ -43,54 +41,35 @@ type operationHold struct {
 	hold *hold.Hold
 }
 
-// waitsFor says what a program that starts waits for, "" when it is running.
-func (r *readiness) waitsFor(what string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.starting = what
+// latest is a text that is stored while it is read.
+type latest struct{ atomic.Value }
+
+func (l *latest) now() string {
+	now, _ := l.Load().(string) // "" before anything is stored
+	return now
 }
 
-// add adds a check that returns what is wrong, or "".
-func (r *readiness) add(check func() string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.checks = append(r.checks, check)
+// list is added to while it is read.
+type list[T any] struct {
+	mu  sync.Mutex
+	all []T
 }
 
-// addList adds the sweeper of a poller's list: why it is not ready, and whether that is the service's fault.
-func (r *readiness) addList(fault, upstream func() string) {
-	r.add(fault)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.upstream = upstream
+func (l *list[T]) add(one T) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all = append(l.all, one)
 }
 
-// ofUpstream is what the service of a poller's list is at fault for, "" for nothing.
-func (r *readiness) ofUpstream() string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.upstream == nil {
-		return ""
-	}
-	return r.upstream()
-}
-
-// note adds what there is to say while the program can work; it returns "" for nothing.
-func (r *readiness) note(says func() string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.notes = append(r.notes, says)
-}
-
-// noted lists what there is to say now.
-func (r *readiness) noted() []string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return said(r.notes)
+func (l *list[T]) now() []T {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.all)
 }
 
 // said is what all of them return but "".
-func said(all []func() string) (out []string) {
+func said(all []func() string) []string {
+	out := []string{}
 	for _, says := range all {
 		if text := says(); text != "" {
 			out = append(out, text)
@@ -99,45 +78,22 @@ func said(all []func() string) (out []string) {
 	return out
 }
 
-// addHold adds an operation's hold: while it lasts, the program cannot work.
-func (r *readiness) addHold(op messages.Operation, h *hold.Hold) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.holds = append(r.holds, operationHold{op, h})
-}
-
-// pauses stores which queues are paused: the program can still work.
-func (r *readiness) pauses(which string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.paused = which
-}
-
 // leads stores whether this replica of a poller leads, or is a standby.
 func (r *readiness) leads(yes bool) { r.standby.Store(!yes) }
 
 // says is what /readyz answers while the program can work.
 func (r *readiness) says() string {
-	lines := append([]string{"ready"}, r.noted()...)
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	first := "ready"
 	if r.standby.Load() {
-		lines[0] = "ready, standby: another replica leads"
+		first = "ready, standby: another replica leads"
 	}
-	return strings.TrimSpace(strings.Join(append(lines, r.paused), "\n"))
-}
-
-// held lists all holds, active or not.
-func (r *readiness) held() []operationHold {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.Clone(r.holds)
+	return strings.TrimSpace(strings.Join(slices.Concat([]string{first}, said(r.notes.now()), []string{r.paused.now()}), "\n"))
 }
 
 // faults lists what is wrong now, holds last.
 func (r *readiness) faults() []string {
 	out := r.others()
-	for _, held := range r.held() {
+	for _, held := range r.holds.now() {
 		if why := held.hold.Why(); why != "" {
 			out = append(out, "held: "+why)
 		}
@@ -146,13 +102,8 @@ func (r *readiness) faults() []string {
 }
 
 // others lists what is wrong now apart from holds.
-func (r *readiness) others() (out []string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.starting != "" {
-		out = append(out, r.starting)
-	}
-	return append(out, said(r.checks)...)
+func (r *readiness) others() []string {
+	return said(append([]func() string{r.starting.now}, r.checks.now()...))
 }
 
 // listen listens on addr, the value of setting; its error is an *Invalid with a value to set instead.
@@ -232,14 +183,14 @@ func adminServer(ready *readiness, metrics prometheus.Gatherer) *http.Server {
 func (r *runtime) status() bus.ProgramStatus {
 	host, _ := os.Hostname() // "" says as little as a wrong one
 	s := bus.ProgramStatus{Program: r.name, Host: host, Version: Version(), Started: messages.Time{Time: r.started},
-		Faults: append([]string{}, r.ready.others()...), Holds: []bus.Hold{}, Notes: r.ready.noted(),
-		Duplicates: r.metrics.transactions.twice(), Standby: r.ready.standby.Load(), Upstream: r.ready.ofUpstream(),
+		Faults: r.ready.others(), Holds: []bus.Hold{}, Notes: said(r.ready.notes.now()),
+		Duplicates: r.metrics.transactions.twice(), Standby: r.ready.standby.Load(), Upstream: strings.Join(said(r.ready.upstream.now()), ""),
 		SuppressFor: r.suppressFor.Load()}
 	s.GiveUpAfter = int64(min(time.Duration(r.giveUpAfter.Load()), wire.MaxGiveUp(r.kept())) / time.Second)
 	if !r.onDemand { // the next call shows whether it is stored now
 		s.NotStored = r.publisher.Faults()
 	}
-	for _, held := range r.ready.held() {
+	for _, held := range r.ready.holds.now() {
 		if why, since := held.hold.Held(); why != "" {
 			s.Holds = append(s.Holds, bus.Hold{Operation: held.op, Why: why, Since: messages.Time{Time: since}})
 		}

@@ -106,7 +106,7 @@ func TestTheAdminServerIsOnlyReadAndServesNothingElse(t *testing.T) {
 
 func TestANoteShowsThoughTheProgramIsReady(t *testing.T) {
 	ready, says := readiness{}, ""
-	ready.note(func() string { return says })
+	ready.notes.add(func() string { return says })
 	server := adminServer(&ready, newMetrics().registry)
 	for _, says = range []string{"", "the list is in UTC"} {
 		answer := httptest.NewRecorder()
@@ -141,6 +141,6 @@ func TestAPollerMayBeAskedHowItIsWhileItStarts(t *testing.T) {
 		for r.status().Upstream == "" { // ends: see below
 		}
 	}()
-	r.ready.addList(func() string { return "" }, func() string { return "the list is refused" })
+	r.ready.upstream.add(func() string { return "the list is refused" })
 	<-asked
 }

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -42,13 +41,12 @@ func (r *runtime) check(ctx context.Context, queues []bus.Queue, streams ...stri
 	r.metrics.ofStreams(streams, r.publisher.Faults)
 	r.taken = found.All
 	r.note(found)
-	var fault atomic.Pointer[string]
-	fault.Store(new(string))
-	r.ready.add(func() string { return *fault.Load() })
+	var fault latest
+	r.ready.checks.add(fault.now)
 	r.background(ctx, func(ctx context.Context) {
 		for retry.Pause(ctx, r.every) {
-			before, now := *fault.Load(), r.problem(ctx, queues, streams)
-			fault.Store(&now)
+			before, now := fault.now(), r.problem(ctx, queues, streams)
+			fault.Store(now)
 			switch {
 			case now == before || ctx.Err() != nil:
 			case now == "":
@@ -89,7 +87,7 @@ func (r *runtime) problem(ctx context.Context, queues []bus.Queue, streams []str
 // note keeps the result of a check; what could not be read stays as it was.
 func (r *runtime) note(found bus.Found) {
 	r.metrics.set(found)
-	r.ready.pauses(r.notWorked(found))
+	r.ready.paused.Store(r.notWorked(found))
 	if found.Queues != nil {
 		r.keptFor.Store(int64(found.Kept))
 		r.newer.Store(found.Newer)

@@ -75,11 +75,12 @@ func (p *LogPoller) Run(ctx context.Context) error {
 			r.log.Warn().Int("recipients", n).Time("matched_since", since).Msg("the oldest recipients were forgotten: raise POLL_RECIPIENTS")
 		}})
 	r.metrics.ofRecipients(log.Held, p.Recipients)
-	r.ready.note(func() string { return noteOfRecipients(log.Held(), p.Recipients) })
+	r.ready.notes.add(func() string { return noteOfRecipients(log.Held(), p.Recipients) })
 	s := &sweep.Sweeper[mail.Entry]{List: log, Sink: log, Policy: p.policy(), Logger: r.log, Lag: r.metrics.readThrough,
 		Leading:  r.ready.leads,
 		Settings: sweep.Settings{Name: "email service (logs)", Interval: p.Interval, Limit: p.Limit, Overlap: p.Overlap, Since: since}}
-	r.ready.addList(s.Fault, s.Upstream)
+	r.ready.checks.add(s.Fault)
+	r.ready.upstream.add(s.Upstream)
 	return r.work(ctx, p.ShutdownGrace, r.poll(s.Run))
 }
 

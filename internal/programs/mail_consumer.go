@@ -90,8 +90,8 @@ func (p *MailConsumer) Run(ctx context.Context) error {
 		(&query.Account{Upstream: api, Caller: caller}).Handle, query.Ended)
 	r.metrics.ofRequests(workers{p.Concurrency, []func() int{sends.Requests, accounts.Requests}, &calls.underWay},
 		messages.Send, messages.Account)
-	r.ready.add(sends.Fault)
-	r.ready.add(accounts.Fault)
+	r.ready.checks.add(sends.Fault)
+	r.ready.checks.add(accounts.Fault)
 	return r.work(ctx, p.ShutdownGrace, append(runs, sends.Run, accounts.Run)...)
 }
 
@@ -104,14 +104,14 @@ func (r *runtime) suppressed(ctx context.Context, within time.Duration) (*bus.Su
 	s := &bus.Suppressed{Conn: r.nc, For: within, Logger: r.log}
 	for err := s.Read(ctx); err != nil; err = s.Read(ctx) {
 		err = bus.Explain(r.nc, err)
-		r.ready.waitsFor("starting: the stream " + bus.Suppressions + " cannot be read: " + err.Error())
+		r.ready.starting.Store("starting: the stream " + bus.Suppressions + " cannot be read: " + err.Error())
 		r.log.Warn().Err(err).Msg("starting: the addresses that mail bounced from cannot be read")
 		if !retry.Pause(ctx, retry.NATSCheck) {
 			return nil, fmt.Errorf("%w: %w", ctx.Err(), err)
 		}
 	}
 	r.suppressFor.Store(int64(within.Seconds()))
-	r.ready.note(s.Note)
+	r.ready.notes.add(s.Note)
 	return s, nil
 }
 

@@ -79,7 +79,7 @@ func (p *MandateConsumer) Run(ctx context.Context) error {
 		return err
 	})
 	times := &mandates.Times{Zone: zone, Client: aside, Policy: p.policy(), Last: store.Last, Logger: r.log}
-	r.ready.note(times.Differs)
+	r.ready.notes.add(times.Differs)
 	list := &mandates.List{Client: api, Policy: p.policy(), Stop: caller.Stop, Settle: p.ListSettle, Times: times}
 	settings := p.settings(r, store)
 	queue, lanes := r.pulls(found, bus.EnrollQueue)
@@ -91,8 +91,8 @@ func (p *MandateConsumer) Run(ctx context.Context) error {
 	resolver := p.resolver(r, store, &mandates.List{Client: aside, Policy: p.policy(), Settle: retry.ResolveEnough, Times: times}, enrollHold)
 	r.metrics.ofRequests(workers{p.Concurrency, []func() int{enrollments.Requests, listings.Requests}, &calls.underWay},
 		messages.Enroll, messages.Transactions)
-	r.ready.add(enrollments.Fault)
-	r.ready.add(listings.Fault)
+	r.ready.checks.add(enrollments.Fault)
+	r.ready.checks.add(listings.Fault)
 	return r.work(ctx, p.ShutdownGrace, enrollments.Run, listings.Run, r.schedules(found, bus.EnrollSchedules),
 		func(ctx, _ context.Context) error { resolver.Run(ctx); return nil })
 }

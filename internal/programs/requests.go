@@ -144,8 +144,8 @@ func (r *runtime) schedules(found bus.Found, of bus.Queue) func(ctx, hard contex
 // hold makes the circuit breaker of one operation, and adds it to readiness and metrics.
 func (r *runtime) hold(op messages.Operation, service string, interval time.Duration) *hold.Hold {
 	h := &hold.Hold{Service: service, Interval: interval, Log: r.log}
-	r.ready.addHold(op, h)
-	r.ready.note(h.Doubt)
+	r.ready.holds.add(operationHold{op, h})
+	r.ready.notes.add(h.Doubt)
 	r.metrics.ofHold(op, h)
 	return h
 }

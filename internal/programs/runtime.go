@@ -106,7 +106,7 @@ func (b *Base) open(name, upstream string) (*runtime, error) {
 		r.log.Warn().Str("variable", doubt.variable).Str("meant", doubt.meant).
 			Msg("no setting has the name of this variable; was another one meant?")
 	}
-	r.ready.starting = "starting: waiting for NATS"
+	r.ready.starting.Store("starting: waiting for NATS")
 	r.metrics.gauge("errand_ready", "1 while the program can work; /readyz says why it cannot.", nil,
 		func() float64 { return oneIf(len(r.ready.faults()) == 0) })
 	stop, err := serveAdmin(b.AdminAddr, adminServer(&r.ready, r.metrics.registry), r.log)
@@ -122,7 +122,7 @@ func (b *Base) open(name, upstream string) (*runtime, error) {
 	r.metrics.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "errand_nats_reconnects_total",
 		Help: "Times that the connection to NATS was lost and came back."}, func() float64 { return float64(r.nc.Stats().Reconnects) }))
 	r.rights.watch(r.nc)
-	r.ready.add(func() string { return bus.Fault(r.nc) })
+	r.ready.checks.add(func() string { return bus.Fault(r.nc) })
 	return r, nil
 }
 
@@ -160,7 +160,7 @@ func (r *runtime) work(ctx context.Context, grace time.Duration, runs ...func(ct
 			r.nc.Close()
 		}
 	})
-	r.ready.waitsFor("")
+	r.ready.starting.Store("")
 	r.log.Info().Msg("started")
 	errs := make(chan error, len(runs))
 	for _, run := range runs {

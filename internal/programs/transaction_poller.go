@@ -62,7 +62,7 @@ func (p *TransactionPoller) Run(ctx context.Context) error {
 		return api.TransactionsPage(ctx, mandate.Filter{Limit: transactions.MaxPage}, number, nil)
 	}
 	times := &mandates.Times{Zone: zone, Client: api, Policy: p.policy(), Last: events.Last, Logger: r.log}
-	r.ready.note(times.Differs)
+	r.ready.notes.add(times.Differs)
 	list := transactions.New(transactions.Config{Read: read, Store: store, Times: times,
 		WithoutPayer: p.EventPayerData == "none", Published: r.metrics.transactions.published, Duplicate: r.duplicate, Last: events.Last})
 	s := &sweep.Sweeper[transactions.Record]{List: list, Sink: list, Policy: p.policy(), Logger: r.log, Lag: r.metrics.readThrough,
@@ -71,6 +71,7 @@ func (p *TransactionPoller) Run(ctx context.Context) error {
 			RoundEvery: p.FullInterval, Recent: recent, Pace: p.Rate}}
 	lookUps := &transactions.LookUps{List: list, Upstream: api, Policy: p.policy(), Idle: p.IdleEvery, Open: events.Open, Logger: r.log,
 		Publish: s.Publish, Leads: s.Leads, ReadLately: s.ReadLately, LookedUp: r.metrics.transactions.lookedUp}
-	r.ready.addList(s.Fault, s.Upstream)
+	r.ready.checks.add(s.Fault)
+	r.ready.upstream.add(s.Upstream)
 	return r.work(ctx, p.ShutdownGrace, r.poll(s.Run), r.poll(lookUps.Run))
 }

@@ -213,7 +213,7 @@ func (r *runtime) limit(ctx context.Context, c *Common) *throttle.Limit {
 		return l
 	}
 	l.Fleet = throttle.NewFleet(c.FleetRate, bus.LeaseStore{Publisher: r.publisher, Program: r.name}, r.log)
-	r.ready.add(l.Fleet.Fault)
+	r.ready.checks.add(l.Fleet.Fault)
 	r.metrics.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "errand_rate_leased_calls_total",
 		Help: "Calls of FLEET_RATE that this replica has leased, made or not."}, l.Fleet.Leased))
 	r.background(ctx, l.Fleet.Run)
