@@ -197,54 +197,30 @@ func (f *follower) checkStream(ctx context.Context, stream string) (state jetstr
 // pageSize is how many messages are asked for at once, and put into one transaction. Writes are answered behind a whole page.
 const pageSize = 1024
 
-// part is a page that was read, ready to be written.
-type part struct {
-	batch    *batch
-	position Position
-	pending  uint64
-	err      error
-}
-
-// catchUp reads a stream to its end. The next page is read while one is written.
+// catchUp reads a stream to its end.
 func (f *follower) catchUp(ctx context.Context, stream string) error {
-	position := f.at[stream]
-	scan := &bus.Scan{Stream: stream, Filter: ">", From: position.Indexed + 1, Page: pageSize}
+	p := f.at[stream]
+	scan := &bus.Scan{Stream: stream, Filter: ">", From: p.Indexed + 1, Page: pageSize}
 	if any, err := scan.Any(ctx, f.nc); !any || err != nil {
 		return err
 	}
-	next := func() part { return f.next(ctx, scan, position) }
-	for now := next(); ; {
-		if now.err != nil || now.batch == nil {
-			return now.err
-		}
-		var ahead part
-		var reading sync.WaitGroup
-		if now.pending > 0 {
-			reading.Go(func() { ahead = next() })
-		}
-		err := f.writer.put(now.batch, now.position)
-		if err == nil {
-			f.at[stream] = now.position
-			f.lag.set(now.position)
-			f.version.Add(1)
-		}
-		if reading.Wait(); err != nil {
+	for {
+		page, err := scan.Next(ctx, f.nc)
+		if err != nil || len(page) == 0 {
 			return err
 		}
-		now = ahead
+		last := page[len(page)-1]
+		p.Indexed, p.At, p.Last = last.Sequence, last.Time, max(p.Last, last.Sequence+last.Pending)
+		if err := f.writer.put(f.gather(page), p); err != nil {
+			return err
+		}
+		f.at[stream] = p
+		f.lag.set(p)
+		f.version.Add(1)
+		if last.Pending == 0 {
+			return nil
+		}
 	}
-}
-
-// next reads a page; without a batch when there is none yet.
-func (f *follower) next(ctx context.Context, scan *bus.Scan, p Position) part {
-	page, err := scan.Next(ctx, f.nc)
-	if err != nil || len(page) == 0 {
-		return part{err: err}
-	}
-	last := page[len(page)-1]
-	p.Indexed, p.At = last.Sequence, last.Time
-	p.Last = max(p.Last, last.Sequence+last.Pending)
-	return part{batch: f.gather(page), position: p, pending: last.Pending}
 }
 
 // Lag is how far the index is behind the streams.
