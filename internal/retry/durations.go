@@ -80,6 +80,7 @@ const (
 	ObjectAnswer  = 30 * time.Second // how long reads of a chunk of a recipient list are repeated without an answer
 	Storage       = 20 * time.Second // for a read or write of a poller
 	ReplayAnswer  = 15 * time.Second // how long the next of many messages may take
+	SpansTaken    = 10 * time.Second // how long a collector may take for a batch of spans, with its retries
 	SpansSent     = 3 * time.Second  // how long a program that ends waits for its last spans to be taken
 	Flush         = 2 * time.Second  // how long a program that ends waits for its last acknowledgements to be sent
 	Callback      = 5 * time.Second  // for storing a callback, and when its sender should try again

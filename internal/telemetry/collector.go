@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
-	"time"
 
 	"github.com/rs/zerolog"
 	otlp "go.opentelemetry.io/proto/otlp/trace/v1"
@@ -29,7 +28,6 @@ import (
 type collector struct {
 	url       string
 	header    http.Header
-	timeout   time.Duration // of a batch, with its retries
 	transport http.RoundTripper
 	log       zerolog.Logger
 	ending    chan struct{} // closed when the program ends: no more retries
@@ -42,9 +40,6 @@ type collector struct {
 func (c Config) collector(log zerolog.Logger) (to *collector, variable, problem string) {
 	var err error
 	to = &collector{url: c.url(), log: log, ending: make(chan struct{}), said: rate.Sometimes{Interval: retry.SpansLost}}
-	if to.timeout, err = c.timeout(); err != nil {
-		return nil, "OTEL_EXPORTER_OTLP_TIMEOUT", "must be a number of milliseconds (for example 10000)"
-	}
 	if to.header, err = c.header(); err != nil {
 		return nil, "OTEL_EXPORTER_OTLP_HEADERS", "must be a list of name=value, with commas between"
 	}
@@ -91,7 +86,7 @@ func (*collector) Stop(context.Context) error { return nil }
 
 // UploadTraces sends spans, or drops them: that is logged once an hour at most, and never an error.
 func (c *collector) UploadTraces(ctx context.Context, spans []*otlp.ResourceSpans) error {
-	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	ctx, cancel := context.WithTimeout(ctx, retry.SpansTaken)
 	defer cancel()
 	body, err := proto.Marshal(&otlp.TracesData{ResourceSpans: spans}) // an export request has the same form
 	again := err == nil

@@ -17,10 +17,8 @@ import (
 	"fmt"
 	"net/url"
 	"os"
-	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/rs/zerolog"
 	"go.opentelemetry.io/otel"
@@ -39,7 +37,6 @@ type Config struct {
 	TracesEndpoint string `name:"otel-traces-endpoint" env:"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT" placeholder:"URL" help:"The same, but used verbatim."`
 	Protocol       string `name:"otel-protocol" env:"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL,OTEL_EXPORTER_OTLP_PROTOCOL" help:"Only http/protobuf is supported."`
 	Headers        string `name:"otel-headers" env:"OTEL_EXPORTER_OTLP_TRACES_HEADERS,OTEL_EXPORTER_OTLP_HEADERS" placeholder:"NAME=VALUE,…" help:"Headers for the collector, such as a key; better set by the environment than by this flag."`
-	Timeout        string `name:"otel-timeout" env:"OTEL_EXPORTER_OTLP_TRACES_TIMEOUT,OTEL_EXPORTER_OTLP_TIMEOUT" placeholder:"MS" help:"Milliseconds that the collector may take for a batch of spans. Default: 10000."`
 	Certificate    string `name:"otel-ca" env:"OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE,OTEL_EXPORTER_OTLP_CERTIFICATE" placeholder:"FILE" help:"Certificate authority of the collector (PEM)."`
 	Exporter       string `name:"otel-traces-exporter" env:"OTEL_TRACES_EXPORTER" help:"otlp, or none for no traces whatever the address."`
 	Disabled       string `name:"otel-disabled" env:"OTEL_SDK_DISABLED" help:"true for no traces."`
@@ -82,17 +79,6 @@ func (c Config) url() string {
 		return c.TracesEndpoint
 	}
 	return strings.TrimRight(c.Endpoint, "/") + "/v1/traces"
-}
-
-func (c Config) timeout() (time.Duration, error) {
-	if c.Timeout == "" {
-		return 10 * time.Second, nil
-	}
-	ms, err := strconv.ParseUint(c.Timeout, 10, 31)
-	if err == nil && ms == 0 {
-		err = strconv.ErrRange
-	}
-	return time.Duration(ms) * time.Millisecond, err
 }
 
 // Tracer makes the spans of a program; nil makes no spans.

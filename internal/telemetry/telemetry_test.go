@@ -86,21 +86,19 @@ func TestTracesAreOnWhereThereIsACollector(t *testing.T) {
 		variable string // that is wrong
 	}{
 		{Config{}, false, ""},
-		{Config{Protocol: "grpc", Exporter: "zipkin", Timeout: "soon"}, false, ""}, // for the others of a cluster
+		{Config{Protocol: "grpc", Exporter: "zipkin"}, false, ""}, // for the others of a cluster
 		{Config{Exporter: "otlp"}, false, ""},
 		{Config{Endpoint: "http://127.0.0.1:4318"}, true, ""},
 		{Config{TracesEndpoint: "https://traces.example.test/in"}, true, ""},
 		{Config{Endpoint: "http://127.0.0.1:4318", Exporter: "none"}, false, ""},
 		{Config{Endpoint: "http://127.0.0.1:4318", Disabled: "True"}, false, ""},
 		{Config{Endpoint: "http://127.0.0.1:4318", Disabled: "false", Exporter: "otlp", Protocol: "http/protobuf",
-			Timeout: "500", Headers: "a=b, c=d%20e"}, true, ""},
+			Headers: "a=b, c=d%20e"}, true, ""},
 		{Config{Endpoint: "127.0.0.1:4318"}, true, "OTEL_EXPORTER_OTLP_ENDPOINT"},
 		{Config{Endpoint: "http://me:hush@127.0.0.1:4318"}, true, "OTEL_EXPORTER_OTLP_ENDPOINT"},
 		{Config{TracesEndpoint: "traces"}, true, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"},
 		{Config{Endpoint: "http://127.0.0.1:4317", Protocol: "grpc"}, true, "OTEL_EXPORTER_OTLP_PROTOCOL"},
 		{Config{Endpoint: "http://127.0.0.1:4318", Exporter: "zipkin"}, true, "OTEL_TRACES_EXPORTER"},
-		{Config{Endpoint: "http://127.0.0.1:4318", Timeout: "10s"}, true, "OTEL_EXPORTER_OTLP_TIMEOUT"},
-		{Config{Endpoint: "http://127.0.0.1:4318", Timeout: "0"}, true, "OTEL_EXPORTER_OTLP_TIMEOUT"},
 		{Config{Endpoint: "http://127.0.0.1:4318", Headers: "hush"}, true, "OTEL_EXPORTER_OTLP_HEADERS"},
 		{Config{Endpoint: "http://127.0.0.1:4318", Certificate: "/nowhere"}, true, "OTEL_EXPORTER_OTLP_CERTIFICATE"},
 	} {
@@ -172,7 +170,7 @@ func TestACollectorThatIsGoneKeepsNobodyWaiting(t *testing.T) {
 	for name, network := range map[string]http.RoundTripper{"none": none{}, "silent": silent{}} {
 		synctest.Test(t, func(t *testing.T) {
 			said := &lines{}
-			to := &collector{url: "http://collector.example.test", timeout: 10 * time.Second, transport: network,
+			to := &collector{url: "http://collector.example.test", transport: network,
 				log: zerolog.New(said), said: rate.Sometimes{Interval: retry.SpansLost}, ending: make(chan struct{})}
 			provider := sdk.NewTracerProvider(sdk.WithBatcher(otlptrace.NewUnstarted(to)))
 			tracer := &Tracer{tracer: provider.Tracer("test"), provider: provider, ends: func() { close(to.ending) }}
