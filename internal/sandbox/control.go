@@ -34,7 +34,7 @@ func (s *Sandbox) controlHandler() http.Handler {
 			case err != nil:
 				writeError(w, http.StatusBadRequest, err)
 			default:
-				writeJSON(w, value)
+				writeJSON(w, http.StatusOK, value)
 			}
 		})
 	}
@@ -70,15 +70,11 @@ func (s *Sandbox) deleteFaults(*http.Request) (any, error) {
 
 // putSettings changes only the settings that the body names.
 func (s *Sandbox) putSettings(r *http.Request) (any, error) {
-	body, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, bodyLimit))
-	if err != nil {
+	var body json.RawMessage
+	if err := controlBody(r, &body); err != nil {
 		return nil, err
 	}
-	trial := s.Settings()
-	if err := decodeStrict(body, &trial); err != nil {
-		return nil, err
-	}
-	err = s.Set(func(v *Settings) { _ = decodeStrict(body, v) }) // decoded once above
+	err := s.change(func(v *Settings) error { return decodeStrict(bytes.NewReader(body), v) })
 	return s.Settings(), err
 }
 
@@ -101,31 +97,26 @@ func (s *Sandbox) postDecide(r *http.Request) (any, error) {
 
 // controlBody reads a body of the control interface.
 func controlBody(r *http.Request, into any) error {
-	body, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, bodyLimit))
-	if err != nil {
-		return err
-	}
-	return decodeStrict(body, into)
+	return decodeStrict(http.MaxBytesReader(nil, r.Body, bodyLimit), into)
 }
 
 // decodeStrict refuses unknown names: a typo in a script would otherwise be a fault that never fires.
-func decodeStrict(data []byte, into any) error {
-	decoder := json.NewDecoder(bytes.NewReader(data))
+func decodeStrict(from io.Reader, into any) error {
+	decoder := json.NewDecoder(from)
 	decoder.DisallowUnknownFields()
 	return decoder.Decode(into)
 }
 
-func writeJSON(w http.ResponseWriter, value any) {
+func writeJSON(w http.ResponseWriter, status int, value any) {
 	w.Header()["Content-Type"] = jsonType
+	w.WriteHeader(status)
 	encoder := json.NewEncoder(w)
 	encoder.SetIndent("", "  ")
 	_ = encoder.Encode(value) // fails only when the caller is gone
 }
 
 func writeError(w http.ResponseWriter, status int, err error) {
-	w.Header()["Content-Type"] = jsonType
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(map[string]string{"error": err.Error()}) // fails only when the caller is gone
+	writeJSON(w, status, map[string]string{"error": err.Error()})
 }
 
 // guarded serves only callers that mean this sandbox: any page open in a browser could script it by a form, or by a name

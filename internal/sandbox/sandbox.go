@@ -47,6 +47,7 @@ type Sandbox struct {
 	o        Options
 	zone     *time.Location
 	settings atomic.Pointer[Settings]
+	changing sync.Mutex // held while the settings are changed
 
 	faults   faults
 	journal  journal
@@ -126,9 +127,9 @@ func (s *Sandbox) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case known:
 		s.serve(w, r, endpoint.op, endpoint.work)
 	case strings.HasPrefix(path, "/api/v0/"):
-		refusal(http.StatusNotFound, "Not found").write(w)
+		refuse(opSend, http.StatusNotFound, "Not found").write(w)
 	case strings.HasPrefix(path, "/v3/"), strings.HasPrefix(path, "/api/"):
-		message(http.StatusNotFound, "no such resource").write(w)
+		refuse(opEnroll, http.StatusNotFound, "no such resource").write(w)
 	case strings.HasPrefix(path, "/_sandbox/"):
 		s.control.ServeHTTP(w, r)
 	default:
