@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -49,11 +50,8 @@ func (c *callbacks) count(change func(*Callbacks)) {
 }
 
 func callbackClient(transport http.RoundTripper) *http.Client {
-	if transport == nil {
-		transport = &http.Transport{DisableKeepAlives: true}
-	}
 	return &http.Client{
-		Transport:     transport,
+		Transport:     cmp.Or(transport, http.RoundTripper(&http.Transport{DisableKeepAlives: true})),
 		Timeout:       10 * time.Second,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}

@@ -144,15 +144,7 @@ func (s *Sandbox) isOwnHost(host string) bool {
 		slices.ContainsFunc(s.o.Hosts, named))
 }
 
-// foreignOrigin reports whether a browser says that another page than ours made the call.
+// foreignOrigin reports whether a browser says that another page than ours made the call; Check looks at no read.
 func foreignOrigin(r *http.Request) bool {
-	if site := r.Header.Get("Sec-Fetch-Site"); site == "cross-site" || site == "same-site" {
-		return true
-	}
-	for _, origin := range r.Header.Values("Origin") {
-		if u, err := url.Parse(origin); err != nil || u.Host == "" || !strings.EqualFold(u.Host, r.Host) {
-			return true
-		}
-	}
-	return false
+	return http.NewCrossOriginProtection().Check(&http.Request{Method: http.MethodPost, Header: r.Header, Host: r.Host}) != nil
 }
