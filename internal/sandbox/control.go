@@ -22,7 +22,6 @@ func (s *Sandbox) controlHandler() http.Handler {
 		"DELETE /_sandbox/faults": s.deleteFaults,
 		"GET /_sandbox/settings":  func(*http.Request) (any, error) { return s.Settings(), nil },
 		"PUT /_sandbox/settings":  s.putSettings,
-		"POST /_sandbox/reset":    s.postReset,
 		"GET /_sandbox/oracle":    s.getOracle,
 		"POST /_sandbox/decide":   s.postDecide,
 		"POST /_sandbox/cycle":    s.postCycle,
@@ -43,11 +42,6 @@ func (s *Sandbox) controlHandler() http.Handler {
 		_, _ = io.WriteString(w, Help)
 	})
 	return mux
-}
-
-func (s *Sandbox) postReset(*http.Request) (any, error) {
-	s.Reset()
-	return map[string]bool{"reset": true}, nil
 }
 
 func (s *Sandbox) getFaults(*http.Request) (any, error) {

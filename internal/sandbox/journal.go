@@ -37,12 +37,6 @@ type received struct {
 	over   bool
 }
 
-func (j *journal) reset() {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.last, j.counts = nil, [operations]tally{}
-}
-
 // begin notes a call that has arrived.
 func (j *journal) begin(op operation, r *http.Request, body []byte) *received {
 	c := &received{at: time.Now(), op: op, asked: r.URL.RawQuery}

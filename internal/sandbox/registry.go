@@ -57,13 +57,6 @@ type registry struct {
 	listed     []int32 // the records in the order of their making: n+1 of an enrollment, -(n+1) of a deduction
 }
 
-func (l *registry) reset() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.rows, l.last, l.twice = nil, map[string]uint32{}, map[string]int{}
-	l.deductions, l.cycle, l.listed = nil, 0, nil
-}
-
 // add stores an accepted enrollment and returns its number.
 func (l *registry) add(e enrollment) int {
 	l.mu.Lock()
