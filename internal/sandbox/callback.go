@@ -101,7 +101,7 @@ const (
 
 // draw is a number from 0 to 1 for an enrollment, the same each time.
 func (s *Sandbox) draw(n int, salt uint64) float64 {
-	return float64(mix(uint64(n+1)^mix(s.o.Seed^salt))>>11) / (1 << 53)
+	return fraction(mix(uint64(n+1) ^ mix(s.o.Seed^salt)))
 }
 
 // forged says the opposite of what was decided.

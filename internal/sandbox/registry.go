@@ -174,3 +174,6 @@ func mix(x uint64) uint64 {
 	x = (x ^ x>>27) * 0x94d049bb133111eb
 	return x ^ x>>31
 }
+
+// fraction is what the bits of x are of all that a word can hold: at least 0 and less than 1.
+func fraction(x uint64) float64 { return float64(x>>11) / (1 << 53) }
