@@ -67,10 +67,7 @@ func (d *demo) Run(ctx context.Context, c console) (err error) {
 	switch {
 	case ctx.Err() != nil:
 		return errors.New("interrupted before the end")
-	case err == nil:
-		err = h.fault()
-	}
-	if err != nil {
+	case err != nil, h.ctx.Err() != nil: // close says what failed
 		return err
 	}
 	problems := s.check(h.box.Oracle(sandbox.Query{}))
@@ -111,13 +108,7 @@ func (d *demo) stay(ctx context.Context, h *installation, v *demoView) error {
 	if err != nil {
 		return ended(ctx, err)
 	}
-	if err := f.run(h.ctx, v.show); err != nil {
-		return err
-	}
-	if ctx.Err() == nil {
-		return h.fault() // a program ended by itself
-	}
-	return nil
+	return f.run(h.ctx, v.show)
 }
 
 // demoView shows the scenario: a line for each event, and now and then one for the deliveries of the big message.

@@ -8,10 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
 
 	"errand/internal/bus"
 	"errand/internal/programs"
@@ -23,21 +23,20 @@ import (
 // installation is everything that runs: NATS, both upstreams, the programs.
 type installation struct {
 	ctx      context.Context // ends with the demo, and when a part fails
+	end      context.CancelCauseFunc
 	broker   broker
 	nats     string // URL
 	box      *sandbox.Sandbox
 	sandbox  string // its base URL
+	parts    errgroup.Group
 	cleanups []func()
-
-	mu     sync.Mutex
-	faults []error
 }
 
 // open starts the parts of the installation in order.
 func (d *demo) open(ctx context.Context, log zerolog.Logger) (_ *installation, err error) {
 	h := &installation{}
-	ctx, end := context.WithCancel(ctx)
-	h.ctx, h.cleanups = ctx, append(h.cleanups, end)
+	ctx, h.end = context.WithCancelCause(ctx)
+	h.ctx, h.cleanups = ctx, append(h.cleanups, func() { h.end(nil) })
 	defer func() {
 		if err != nil {
 			_ = h.close() // err is the cause
@@ -58,61 +57,50 @@ func (d *demo) open(ctx context.Context, log zerolog.Logger) (_ *installation, e
 	// The programs end before the sandbox that they call, and both before the NATS server.
 	below, endBelow := context.WithCancel(context.WithoutCancel(ctx))
 	serving := make(chan struct{})
-	h.runPart(end, endBelow, "sandbox", func() error {
+	h.runPart(endBelow, "sandbox", func() error {
 		return sandbox.Serve(below, "127.0.0.1:0", sandbox.Options{ChecksumSecret: demoChecksum, Settings: demoSettings(), Seed: 1},
 			func(s *sandbox.Sandbox, base string) { h.box, h.sandbox = s, base; close(serving) })
 	})
 	select {
 	case <-serving:
 	case <-ctx.Done():
-		return nil, errors.Join(h.fault(), context.Cause(ctx))
+		return nil, context.Cause(ctx)
 	}
 	programs, err := h.programs(log)
 	if err != nil {
 		return nil, err
 	}
 	for name, program := range programs {
-		h.runPart(end, end, name, func() error { return program.Run(ctx) })
+		h.runPart(func() { h.end(nil) }, name, func() error { return program.Run(ctx) })
 	}
 	return h, nil
 }
 
-// runPart runs a part in the background. If it fails or ends by itself, end stops the installation. Closing the installation
+// runPart runs a part in the background. If it fails or ends by itself, the installation ends. Closing the installation
 // stops the part and waits for it.
-func (h *installation) runPart(end, stop func(), name string, run func() error) {
+func (h *installation) runPart(stop func(), name string, run func() error) {
 	ended := make(chan struct{})
-	go func() { // waited for in the cleanup
+	h.parts.Go(func() error {
 		defer close(ended)
 		err := run()
 		if err == nil && h.ctx.Err() == nil {
 			err = errors.New("ended by itself")
 		}
 		if err != nil {
-			h.mu.Lock()
-			h.faults = append(h.faults, fmt.Errorf("%s: %w", name, err))
-			h.mu.Unlock()
+			err = fmt.Errorf("%s: %w", name, err)
 		}
-		end()
-	}()
+		h.end(err)
+		return err
+	})
 	h.cleanups = append(h.cleanups, func() { stop(); <-ended })
 }
 
-func (h *installation) fault() error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return errors.Join(h.faults...)
-}
-
-// close stops all parts in reverse order, and returns what failed meanwhile.
+// close stops all parts in reverse order, and returns what failed first.
 func (h *installation) close() error {
-	before := h.fault()
 	for _, cleanup := range slices.Backward(h.cleanups) {
 		cleanup()
 	}
-	if before != nil {
-		return nil // already returned
-	}
-	return h.fault()
+	return h.parts.Wait()
 }
 
 // demoChecksum is the secret of callbacks' checksums.

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
 )
 
 // oneConnListener is a listener with one connection.

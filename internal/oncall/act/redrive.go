@@ -228,18 +228,9 @@ func reopen(ctx context.Context, log history.Log, item Item, by, why string) (ui
 	letter := item.letter.Event.Message
 	h := &history.History{Log: log, Operation: item.Operation, ID: item.RequestID, Trace: bus.TraceOf(letter.Header),
 		Lane: messages.ParseSubject(letter.Subject).Lane}
-	_, err := h.Read(ctx)
-	done, ok := errors.AsType[*history.AlreadyDoneError](err)
-	if ok && done.Sequence == item.last || err == nil && item.last == 0 && h.Sequence() == 0 {
-		err = h.Store(ctx, messages.Reopened, &messages.ReopenedBody{By: by, Why: why, Was: item.was, AfterUnknown: item.afterUnknown,
-			Batches: item.Batches, BatchSize: item.batchSize, Fingerprint: item.fingerprint})
-		if !errors.Is(err, history.ErrFenced) {
-			return h.Sequence(), err
-		}
-	} else if later := new(history.RetryLaterError); err != nil && !ok && !errors.As(err, &later) {
-		return 0, err
-	}
-	return 0, errMeanwhile
+	err := storeOver(ctx, h, item.last, messages.Reopened, &messages.ReopenedBody{By: by, Why: why, Was: item.was,
+		AfterUnknown: item.afterUnknown, Batches: item.Batches, BatchSize: item.batchSize, Fingerprint: item.fingerprint})
+	return h.Sequence(), err
 }
 
 // message is a request's message as it is published again: in its lane, if that is still there.

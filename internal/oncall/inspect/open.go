@@ -130,8 +130,11 @@ func (p *Pause) String() string {
 // this account may not read it.
 func (r Reader) pause(ctx context.Context, of bus.Queue, until time.Time) (*Pause, error) {
 	m, there, err := bus.Last(ctx, r.Conn, bus.Audit, "audit.pause.*."+of.Name)
-	if hidden(err) || err == nil && !there {
+	switch {
+	case hidden(err), err == nil && !there:
 		return nil, nil
+	case err != nil:
+		return nil, err
 	}
 	var p struct {
 		Pause
@@ -139,13 +142,11 @@ func (r Reader) pause(ctx context.Context, of bus.Queue, until time.Time) (*Paus
 		Message string `json:"message"` // how it went
 	}
 	end := until.UTC().Format(time.RFC3339)
-	if err == nil && (json.Unmarshal(m.Data, &p) != nil || !strings.HasSuffix(p.Plan, end) && !strings.HasSuffix(p.Message, end)) {
+	if json.Unmarshal(m.Data, &p) != nil || !strings.HasSuffix(p.Plan, end) && !strings.HasSuffix(p.Message, end) {
 		return nil, nil // it is not a record, or of another pause
 	}
-	if tokens := strings.Split(m.Subject, "."); err == nil && len(tokens) == 4 { // the servers hold users to subjects
-		p.Actor = wire.NameOf(tokens[2])
-	}
-	return &p.Pause, err
+	p.Actor = wire.NameOf(strings.Split(m.Subject, ".")[2]) // the servers hold users to subjects
+	return &p.Pause, nil
 }
 
 // from is how many requests a queue has from a sequence on, and when the first was stored.

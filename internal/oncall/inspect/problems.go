@@ -85,10 +85,7 @@ func Problems(s Status) []Problem {
 	p.outcomes(s)
 	p.pollers(s)
 	p.nats(s)
-	rank := func(problem Problem) int {
-		return slices.IndexFunc(ProblemKinds, func(k ProblemKind) bool { return k.Kind == problem.Kind })
-	}
-	slices.SortStableFunc(p.list, func(a, b Problem) int { return rank(a) - rank(b) })
+	slices.SortStableFunc(p.list, func(a, b Problem) int { return rank(a.Kind) - rank(b.Kind) })
 	return p.list
 }
 
@@ -98,12 +95,15 @@ type problems struct {
 }
 
 func (p *problems) add(kind string, args ...any) {
-	i := slices.IndexFunc(ProblemKinds, func(k ProblemKind) bool { return k.Kind == kind })
-	k := ProblemKinds[i]
+	k := ProblemKinds[rank(kind)]
 	problem := Problem{kind, k.Severity, k.Where, fmt.Sprintf(k.Says, args...)}
 	if !slices.Contains(p.list, problem) { // replicas and lanes say the same
 		p.list = append(p.list, problem)
 	}
+}
+
+func rank(kind string) int {
+	return slices.IndexFunc(ProblemKinds, func(k ProblemKind) bool { return k.Kind == kind })
 }
 
 func (p *problems) since(t *messages.Time) time.Duration { return p.now.Sub(t.Time) }

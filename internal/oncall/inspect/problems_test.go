@@ -290,9 +290,9 @@ var alertsOf = map[string][]string{
 }
 
 var noAlert = map[string]string{
-	"restored":       "a person who restores a stream looks at the status; programs do not know when a stream was made",
-	"noted":          "the program works all the same",
-	"storage":        "no program may ask for the account's storage",
+	"restored": "a person who restores a stream looks at the status; programs do not know when a stream was made",
+	"noted":    "the program works all the same",
+	"storage":  "no program may ask for the account's storage",
 }
 
 // alertsAlone are the alerts for which status has no problem, and why.
