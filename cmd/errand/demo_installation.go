@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
-	"golang.org/x/sync/errgroup"
 
 	"errand/internal/bus"
 	"errand/internal/programs"
@@ -28,15 +27,14 @@ type installation struct {
 	nats     string // URL
 	box      *sandbox.Sandbox
 	sandbox  string // its base URL
-	parts    errgroup.Group
-	cleanups []func()
+	cleanups []func() error
 }
 
 // open starts the parts of the installation in order.
 func (d *demo) open(ctx context.Context, log zerolog.Logger) (_ *installation, err error) {
 	h := &installation{}
 	ctx, h.end = context.WithCancelCause(ctx)
-	h.ctx, h.cleanups = ctx, append(h.cleanups, func() { h.end(nil) })
+	h.ctx = ctx
 	defer func() {
 		if err != nil {
 			_ = h.close() // err is the cause
@@ -46,11 +44,11 @@ func (d *demo) open(ctx context.Context, log zerolog.Logger) (_ *installation, e
 	if err != nil {
 		return nil, err
 	}
-	h.cleanups, h.nats = append(h.cleanups, server.Close), server.URL
+	h.cleanups, h.nats = append(h.cleanups, func() error { server.Close(); return nil }), server.URL
 	if h.broker, err = connect(ctx, bus.Connection{URL: h.nats}, "demo", log); err != nil {
 		return nil, err
 	}
-	h.cleanups = append(h.cleanups, h.broker.Conn.Close)
+	h.cleanups = append(h.cleanups, func() error { h.broker.Conn.Close(); return nil })
 	if err := h.createMissing(ctx); err != nil {
 		return nil, err
 	}
@@ -71,7 +69,7 @@ func (d *demo) open(ctx context.Context, log zerolog.Logger) (_ *installation, e
 		return nil, err
 	}
 	for name, program := range programs {
-		h.runPart(func() { h.end(nil) }, name, func() error { return program.Run(ctx) })
+		h.runPart(func() {}, name, func() error { return program.Run(ctx) })
 	}
 	return h, nil
 }
@@ -79,9 +77,8 @@ func (d *demo) open(ctx context.Context, log zerolog.Logger) (_ *installation, e
 // runPart runs a part in the background. If it fails or ends by itself, the installation ends. Closing the installation
 // stops the part and waits for it.
 func (h *installation) runPart(stop func(), name string, run func() error) {
-	ended := make(chan struct{})
-	h.parts.Go(func() error {
-		defer close(ended)
+	ended := make(chan error, 1)
+	go func() { // waited for in the cleanup
 		err := run()
 		if err == nil && h.ctx.Err() == nil {
 			err = errors.New("ended by itself")
@@ -90,17 +87,18 @@ func (h *installation) runPart(stop func(), name string, run func() error) {
 			err = fmt.Errorf("%s: %w", name, err)
 		}
 		h.end(err)
-		return err
-	})
-	h.cleanups = append(h.cleanups, func() { stop(); <-ended })
+		ended <- err
+	}()
+	h.cleanups = append(h.cleanups, func() error { stop(); return <-ended })
 }
 
-// close stops all parts in reverse order, and returns what failed first.
-func (h *installation) close() error {
+// close stops all parts in reverse order, and returns what failed.
+func (h *installation) close() (err error) {
+	h.end(nil)
 	for _, cleanup := range slices.Backward(h.cleanups) {
-		cleanup()
+		err = errors.Join(err, cleanup())
 	}
-	return h.parts.Wait()
+	return err
 }
 
 // demoChecksum is the secret of callbacks' checksums.
