@@ -31,12 +31,9 @@ func (q queues) Release(ctx context.Context, op messages.Operation, id string) e
 		kept = append(kept, m)
 		return true
 	})
-	for _, m := range kept {
-		if err == nil {
-			_, err = q.Publish(ctx, bus.Due(m.Subject, m.Header, m.Data))
-		}
-		if err == nil {
-			err = remove(ctx, q.JS, bus.ScheduledOf(op), m.Sequence)
+	for i := 0; i < len(kept) && err == nil; i++ {
+		if _, err = q.Publish(ctx, bus.Due(kept[i].Subject, kept[i].Header, kept[i].Data)); err == nil {
+			err = remove(ctx, q.JS, bus.ScheduledOf(op), kept[i].Sequence)
 		}
 	}
 	if err != nil {

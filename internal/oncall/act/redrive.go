@@ -1,7 +1,6 @@
 package act
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -255,27 +254,11 @@ func (r Requests) message(ctx context.Context, op messages.Operation, id string,
 	return m, nil
 }
 
-// publish stores the message of a request that was reopened by the event of a sequence. The
-// same again changes nothing in the next minutes. A duplicate that its queue does not have was
-// taken out of there, or is another's who has used its Nats-Msg-Id, and is stored once more.
+// publish stores the message of a request that was reopened by the event of a sequence. Its id is new, since the queue may be without a
+// message that NATS still takes for a duplicate. Published by two people, it runs once.
 func (r Requests) publish(ctx context.Context, item Item, m *nats.Msg, seq uint64) error {
 	m.Header[bus.HeaderReopened] = []string{strconv.FormatUint(seq, 10)}
-	id := fmt.Sprintf("redrive.%s.%s.%d", item.Operation, item.RequestID, seq)
-	duplicate, err := r.keep(ctx, m, id)
-	if err != nil || !duplicate {
-		return err
-	}
-	waiting, err := r.Queues.Waiting(ctx, item.Operation, item.RequestID)
-	if err != nil || slices.ContainsFunc(waiting, func(w bus.Message) bool {
-		return bytes.Equal(w.Data, m.Data) && w.Header.Get(bus.HeaderReopened) == m.Header.Get(bus.HeaderReopened)
-	}) {
-		return err
-	}
-	last, err := r.Log.Leader(ctx, item.Operation, item.Operation.Filter(item.RequestID))
-	if err != nil || last.Sequence > seq { // it ran
-		return err
-	}
-	_, err = r.keep(ctx, m, id+"."+rand.Text()[:13])
+	_, err := r.keep(ctx, m, fmt.Sprintf("redrive.%s.%s.%d.%s", item.Operation, item.RequestID, seq, rand.Text()[:13]))
 	return err
 }
 
