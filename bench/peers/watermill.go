@@ -24,7 +24,7 @@ type watermill struct {
 }
 
 func (w *watermill) Run(ctx context.Context) error {
-	nc, err := nats.Connect(w.NATS)
+	nc, _, _, err := w.connect(ctx)
 	if err != nil {
 		return err
 	}

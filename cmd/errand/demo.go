@@ -67,7 +67,10 @@ func (d *demo) Run(ctx context.Context, c console) (err error) {
 	switch {
 	case ctx.Err() != nil:
 		return errors.New("interrupted before the end")
-	case err != nil, h.ctx.Err() != nil: // close says what failed
+	case err == nil:
+		err = h.fault()
+	}
+	if err != nil {
 		return err
 	}
 	problems := s.check(h.box.Oracle(sandbox.Query{}))
@@ -87,7 +90,7 @@ func (d *demo) Run(ctx context.Context, c console) (err error) {
 func (d *demo) play(h *installation, s *scenario, v *demoView) error {
 	ctx, enough := context.WithTimeout(h.ctx, demoTimeout)
 	defer enough()
-	f, err := follow(ctx, h.broker, everything, time.Time{})
+	f, err := follow(ctx, h.broker, everything, time.Time{}, 0)
 	if err != nil {
 		return err
 	}
@@ -96,7 +99,7 @@ func (d *demo) play(h *installation, s *scenario, v *demoView) error {
 		defer enough()
 		complete <- s.run(ctx, h)
 	}()
-	err = f.run(ctx, v.show)
+	err = f.run(ctx, 0, v.show)
 	enough()
 	return errors.Join(err, ended(ctx, <-complete), ended(h.ctx, f.news(h.ctx, v.show)))
 }
@@ -104,11 +107,17 @@ func (d *demo) play(h *installation, s *scenario, v *demoView) error {
 // stay shows events until Ctrl-C.
 func (d *demo) stay(ctx context.Context, h *installation, v *demoView) error {
 	v.printHints(h)
-	f, err := follow(h.ctx, h.broker, everything, time.Time{})
+	f, err := follow(h.ctx, h.broker, everything, time.Time{}, 0)
 	if err != nil {
 		return ended(ctx, err)
 	}
-	return f.run(h.ctx, v.show)
+	if err := f.run(h.ctx, 0, v.show); err != nil {
+		return err
+	}
+	if ctx.Err() == nil {
+		return h.fault() // a program ended by itself
+	}
+	return nil
 }
 
 // demoView shows the scenario: a line for each event, and now and then one for the deliveries of the big message.

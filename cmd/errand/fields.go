@@ -65,24 +65,30 @@ func body(op messages.Operation, fields []string, file string, c console) ([]byt
 	return nil, invalid("--field", "the request is empty: use --field name=value, --file FILE, or JSON on standard input")
 }
 
-// object makes a request from name=value texts.
+// object makes a request from name=value texts, in their order.
 func object(op messages.Operation, fields []string) ([]byte, error) {
+	var names []string
 	texts := jsonNames(requests[op], reflect.TypeFor[string]())
-	request := map[string]json.RawMessage{}
+	b := []byte{'{'}
 	for _, field := range fields {
 		name, text, found := strings.Cut(field, "=")
-		switch _, twice := request[name]; {
-		case !found || name == "":
+		if !found || name == "" {
 			return nil, invalid("--field", "must be name=value, got %q", field)
-		case !utf8.ValidString(field): // JSON would change the text
+		}
+		if !utf8.ValidString(field) { // JSON would change the text
 			return nil, invalid("--field", "%s is not UTF-8: does the terminal or the script use another encoding?",
 				strings.ToValidUTF8(name, "\uFFFD"))
-		case twice:
+		}
+		if slices.Contains(names, name) {
 			return nil, invalid("--field", "%s is given twice; write a list as %s='[…]'", name, name)
 		}
-		request[name] = value(text, slices.Contains(texts, name))
+		if len(names) > 0 {
+			b = append(b, ',')
+		}
+		names = append(names, name)
+		b = append(append(append(b, literal(name)...), ':'), value(text, slices.Contains(texts, name))...)
 	}
-	return literal(request), nil
+	return append(b, '}'), nil
 }
 
 // value returns text as JSON: unchanged if it is a JSON string or, unless the field is a text, a number, boolean, array or

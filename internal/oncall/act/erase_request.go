@@ -15,7 +15,6 @@ import (
 	"errand/internal/bus"
 	"errand/internal/history"
 	"errand/internal/lists/deliveries"
-	"errand/internal/oncall/inspect"
 	"errand/pkg/messages"
 )
 
@@ -103,7 +102,8 @@ func (p Person) keepRowsAway(ctx context.Context, of messages.Operation, id stri
 func (p Person) keepRowAway(ctx context.Context, m bus.Message) error {
 	subject := messages.ParseSubject(m.Subject)
 	of, state := subject.Operation, subject.State
-	if state == messages.Erased || of == messages.Delivery && !slices.Contains(inspect.RowStates, state) {
+	rows := []messages.State{messages.Delivered, messages.Deferred, messages.Bounced, messages.Unknown}
+	if state == messages.Erased || of == messages.Delivery && !slices.Contains(rows, state) {
 		return nil
 	}
 	var row struct {

@@ -163,6 +163,5 @@ func (r Requests) endWait(ctx context.Context, op messages.Operation, id string,
 	if err != nil {
 		return err
 	}
-	h := &history.History{Log: r.Log, Operation: op, ID: id, Trace: last.Trace, Lane: f.Lane}
-	return storeOver(ctx, h, last.Sequence, messages.Deferred, body)
+	return storeOver(ctx, r.Log, op, id, last, f.Lane, messages.Deferred, body)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -27,20 +26,19 @@ type Cluster struct {
 func NewCluster(t testing.TB) *Cluster {
 	t.Helper()
 	Full(t)
-	routes, err := devkit.Addresses(3)
+	servers, err := devkit.Cluster(t.TempDir(), 3)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &Cluster{t: t}
-	for i, route := range routes {
-		n := Configured(t, fmt.Sprintf("server_name: n%d\ncluster { name: devkit, listen: %q, routes: [nats://%s] }", i, route,
-			strings.Join(routes, ", nats://")))
+	c := &Cluster{t: t, servers: servers}
+	for _, n := range servers {
+		t.Cleanup(n.Close)
 		nc, err := n.Connect()
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(nc.Close)
-		c.servers, c.Conns = append(c.servers, n), append(c.Conns, nc)
+		c.Conns = append(c.Conns, nc)
 	}
 	return c
 }
