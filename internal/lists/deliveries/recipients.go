@@ -89,10 +89,9 @@ func short(row uint64) uint32 { return uint32(row) | 1 }
 // take notes that a row is of a recipient, before its event is stored; exact: it is certainly of that batch.
 func (g *generation) take(i uint32, row uint64, exact bool) {
 	g.rows[row] = held{i, exact}
-	switch r := &g.recipients[i]; {
-	case r.row == 0:
+	if r := &g.recipients[i]; r.row == 0 {
 		r.row = short(row)
-	case r.row != short(row) && !slices.Contains(g.more[i], short(row)):
+	} else if r.row != short(row) && !slices.Contains(g.more[i], short(row)) {
 		g.more[i] = append(g.more[i], short(row))
 	}
 }
