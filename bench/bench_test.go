@@ -68,14 +68,14 @@ func TestTheUpstreamCountsCallsAndAddresses(t *testing.T) {
 	if answer := call(t, s, "/api/v0/messages", messageTo("b", 2500)); !strings.Contains(answer, `"total_recipient":2500}`) {
 		t.Errorf("a message was answered %s", answer)
 	}
-	var seen called
-	if err := s.api.ask("reset", &seen); err != nil {
+	seen, err := s.api.ask("reset")
+	if err != nil {
 		t.Fatal(err)
 	}
 	if seen.Calls != 2 || seen.Ats != 2502 || seen.First == 0 {
 		t.Errorf("%+v were counted, want 2 calls with 2502 addresses", seen)
 	}
-	if err := s.api.ask("calls", &seen); err != nil {
+	if seen, err = s.api.ask("calls"); err != nil {
 		t.Fatal(err)
 	}
 	if seen.Calls != 0 || seen.Ats != 0 || seen.First != 0 {

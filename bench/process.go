@@ -73,16 +73,17 @@ func (p *process) line() (string, error) {
 	return "", fmt.Errorf("%s ended: %s", p.cmd.Args, p.logTail())
 }
 
-// ask writes a question and reads the answer of the child, a role.
-func (p *process) ask(question string, into any) error {
+// ask writes a question and reads the answer of the child, an upstream.
+func (p *process) ask(question string) (seen called, err error) {
 	if _, err := io.WriteString(p.in, question+"\n"); err != nil {
-		return err
+		return seen, err
 	}
 	text, err := p.line()
 	if err != nil {
-		return err
+		return seen, err
 	}
-	return json.Unmarshal([]byte(text), into)
+	err = json.Unmarshal([]byte(text), &seen)
+	return seen, err
 }
 
 // stop closes the child's input, sends the signal if there is one, and waits.

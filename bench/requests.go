@@ -41,7 +41,7 @@ func (r requests) prepare(ctx context.Context, s *stage, prefix string) error {
 	if err := recreate(ctx, s.js, s.limits); err != nil {
 		return err
 	}
-	if err := s.api.ask("reset", &called{}); err != nil {
+	if _, err := s.api.ask("reset"); err != nil {
 		return err
 	}
 	if _, err := s.js.PauseConsumer(ctx, r.queue().Stream, r.queue().Name, time.Now().Add(time.Hour)); err != nil {
@@ -112,11 +112,11 @@ func (r requests) finished(ctx context.Context, s *stage) (bool, error) {
 // verify makes sure that every request ended well with one outcome, that there are no other events, and that the
 // upstream saw each call once. It returns the time from the first call to the last event.
 func (r requests) verify(ctx context.Context, s *stage, events int) (time.Duration, error) {
-	var seen called
-	if err := s.api.ask("calls", &seen); err != nil {
+	seen, err := s.api.ask("calls")
+	if err != nil {
 		return 0, err
 	}
-	if int(seen.Calls) != r.items*r.calls() || int(seen.Ats) != r.items*r.ats() {
+	if seen.Calls != r.items*r.calls() || seen.Ats != r.items*r.ats() {
 		return 0, fmt.Errorf("the upstream saw %d calls with %d addresses, want %d with %d", seen.Calls, seen.Ats, r.items*r.calls(),
 			r.items*r.ats())
 	}

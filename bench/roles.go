@@ -1,12 +1,9 @@
 package main
 
 import (
-	"bufio"
-	"encoding/json"
 	"fmt"
+	"io"
 	"os"
-	"syscall"
-	"time"
 
 	"errand/internal/sandbox/devkit"
 )
@@ -23,32 +20,12 @@ func (s *server) Run() error {
 	}
 	defer n.Close()
 	fmt.Println(n.URL)
-	return answer(func(string) called { return called{} })
+	return inputEnds()
 }
 
-// called is what an upstream has seen, and what it or a server has used.
-type called struct {
-	Calls int64
-	Ats   int64   // signs @ in all bodies: one for each address
-	First int64   // when the first call came; Unix time in nanoseconds
-	CPU   float64 // seconds so far, user and system
-}
-
-// answer answers every line of standard input with a line of JSON until the input ends. A role ends with its input, not
-// by a signal: after Ctrl-C the contestant still needs it to stop properly, and it must not stay behind if bench is
-// killed.
-func answer(question func(string) called) error {
-	out := json.NewEncoder(os.Stdout)
-	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
-		said := question(lines.Text())
-		var used syscall.Rusage
-		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
-			return err
-		}
-		said.CPU = time.Duration(used.Utime.Nano() + used.Stime.Nano()).Seconds()
-		if err := out.Encode(said); err != nil {
-			return err
-		}
-	}
-	return nil
+// inputEnds waits for the end of standard input. A role ends with it, not by a signal: after Ctrl-C the contestant still needs
+// it to stop properly, and it must not stay behind if bench is killed.
+func inputEnds() error {
+	_, err := io.Copy(io.Discard, os.Stdin)
+	return err
 }

@@ -14,7 +14,6 @@ import (
 type scenario struct {
 	key         string // for --only
 	title       string
-	unit        string
 	program     string // of errand
 	latency     time.Duration
 	tls         bool
@@ -42,7 +41,7 @@ func scenarios(share float64) (all []scenario) {
 		items *= share
 		all = append(all, scenario{key: fmt.Sprintf("enroll-%dms-%d", latency.Milliseconds(), concurrency),
 			title:   fmt.Sprintf("enrollments, %d ms, %d in flight", latency.Milliseconds(), concurrency),
-			program: "mandate-consumer", unit: "requests/s", latency: latency, concurrency: concurrency,
+			program: "mandate-consumer", latency: latency, concurrency: concurrency,
 			work: requests{items: int(items)}, items: int(items), quick: quick})
 		return &all[len(all)-1]
 	}
@@ -58,7 +57,7 @@ func scenarios(share float64) (all []scenario) {
 	mail := func(recipients int, items float64) {
 		items *= share
 		all = append(all, scenario{key: fmt.Sprint("mail-", recipients), title: fmt.Sprintf("messages to %d, 0 ms, 64 in flight", recipients),
-			unit: "messages/s", program: "mail-consumer", concurrency: 64,
+			program: "mail-consumer", concurrency: 64,
 			work: requests{items: int(items), recipients: recipients}, items: int(items), quick: recipients > 1})
 	}
 	mail(1, 8_000)
@@ -66,7 +65,7 @@ func scenarios(share float64) (all []scenario) {
 	sweep := func(page int, items float64) {
 		items *= share
 		all = append(all, scenario{key: fmt.Sprint("sweep-", page), title: fmt.Sprintf("first sweep of a log, %d rows a page", page),
-			unit: "rows/s", program: "log-poller", work: rows{items: int(items), page: page}, items: int(items), quick: page > 100})
+			program: "log-poller", work: rows{items: int(items), page: page}, items: int(items), quick: page > 100})
 	}
 	sweep(1_000, 80_000)
 	sweep(100, 40_000)

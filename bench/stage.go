@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -138,11 +137,12 @@ func (s *stage) trust() string { return "SSL_CERT_FILE=" + filepath.Join(s.dir, 
 type reading struct{ contestant, server, upstream float64 }
 
 // read reads the CPU time of a contestant, of the server and of the upstream.
-func (s *stage) read(contestant *process) (reading, error) {
-	var server, upstream called
-	cpu, err := contestant.cpu()
-	err = cmp.Or(err, s.server.ask("cpu", &server), s.api.ask("cpu", &upstream))
-	return reading{cpu, server.CPU, upstream.CPU}, err
+func (s *stage) read(contestant *process) (r reading, err error) {
+	for p, used := range map[*process]*float64{contestant: &r.contestant, s.server: &r.server, s.api: &r.upstream} {
+		seconds, failed := p.cpu()
+		*used, err = seconds, errors.Join(err, failed)
+	}
+	return r, err
 }
 
 // until waits for something that a program does, and fails when the program or the context has ended.

@@ -35,31 +35,22 @@ func (p peer) queue() bus.Queue {
 	return bus.EnrollQueue
 }
 
-// connect returns a connection and the queue's consumer.
-func (p peer) connect(ctx context.Context) (*nats.Conn, jetstream.JetStream, jetstream.Consumer, error) {
-	nc, err := nats.Connect(p.NATS)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	var source jetstream.Consumer
-	js, err := jetstream.New(nc)
-	if err == nil {
-		source, err = js.Consumer(ctx, p.queue().Stream, p.queue().Name)
-	}
-	if err != nil {
-		nc.Close()
-	}
-	return nc, js, source, err
-}
-
 // work has a worker for each request in flight, and prefetches one more for each, until one fails or ctx ends. A request is
 // acknowledged when its worker has done it.
 func (p peer) work(ctx context.Context, do func(js jetstream.JetStream, id string, request []byte) error) error {
-	nc, js, source, err := p.connect(ctx)
+	nc, err := nats.Connect(p.NATS)
 	if err != nil {
 		return err
 	}
 	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return err
+	}
+	source, err := js.Consumer(ctx, p.queue().Stream, p.queue().Name)
+	if err != nil {
+		return err
+	}
 	requests, err := source.Messages(jetstream.PullMaxMessages(2 * p.Concurrency))
 	if err != nil {
 		return err

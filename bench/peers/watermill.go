@@ -24,7 +24,7 @@ type watermill struct {
 }
 
 func (w *watermill) Run(ctx context.Context) error {
-	nc, _, _, err := w.connect(ctx)
+	nc, err := nats.Connect(w.NATS)
 	if err != nil {
 		return err
 	}

@@ -67,10 +67,7 @@ func (d *demo) Run(ctx context.Context, c console) (err error) {
 	switch {
 	case ctx.Err() != nil:
 		return errors.New("interrupted before the end")
-	case err == nil:
-		err = h.fault()
-	}
-	if err != nil {
+	case err != nil, h.ctx.Err() != nil: // close says what failed
 		return err
 	}
 	problems := s.check(h.box.Oracle(sandbox.Query{}))
@@ -90,7 +87,7 @@ func (d *demo) Run(ctx context.Context, c console) (err error) {
 func (d *demo) play(h *installation, s *scenario, v *demoView) error {
 	ctx, enough := context.WithTimeout(h.ctx, demoTimeout)
 	defer enough()
-	f, err := follow(ctx, h.broker, everything, time.Time{}, 0)
+	f, err := follow(ctx, h.broker, everything, time.Time{})
 	if err != nil {
 		return err
 	}
@@ -99,7 +96,7 @@ func (d *demo) play(h *installation, s *scenario, v *demoView) error {
 		defer enough()
 		complete <- s.run(ctx, h)
 	}()
-	err = f.run(ctx, 0, v.show)
+	err = f.run(ctx, v.show)
 	enough()
 	return errors.Join(err, ended(ctx, <-complete), ended(h.ctx, f.news(h.ctx, v.show)))
 }
@@ -107,17 +104,11 @@ func (d *demo) play(h *installation, s *scenario, v *demoView) error {
 // stay shows events until Ctrl-C.
 func (d *demo) stay(ctx context.Context, h *installation, v *demoView) error {
 	v.printHints(h)
-	f, err := follow(h.ctx, h.broker, everything, time.Time{}, 0)
+	f, err := follow(h.ctx, h.broker, everything, time.Time{})
 	if err != nil {
 		return ended(ctx, err)
 	}
-	if err := f.run(h.ctx, 0, v.show); err != nil {
-		return err
-	}
-	if ctx.Err() == nil {
-		return h.fault() // a program ended by itself
-	}
-	return nil
+	return f.run(h.ctx, v.show)
 }
 
 // demoView shows the scenario: a line for each event, and now and then one for the deliveries of the big message.

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -23,21 +22,19 @@ import (
 // installation is everything that runs: NATS, both upstreams, the programs.
 type installation struct {
 	ctx      context.Context // ends with the demo, and when a part fails
+	end      context.CancelCauseFunc
 	broker   broker
 	nats     string // URL
 	box      *sandbox.Sandbox
 	sandbox  string // its base URL
-	cleanups []func()
-
-	mu     sync.Mutex
-	faults []error
+	cleanups []func() error
 }
 
 // open starts the parts of the installation in order.
 func (d *demo) open(ctx context.Context, log zerolog.Logger) (_ *installation, err error) {
 	h := &installation{}
-	ctx, end := context.WithCancel(ctx)
-	h.ctx, h.cleanups = ctx, append(h.cleanups, end)
+	ctx, h.end = context.WithCancelCause(ctx)
+	h.ctx = ctx
 	defer func() {
 		if err != nil {
 			_ = h.close() // err is the cause
@@ -47,72 +44,61 @@ func (d *demo) open(ctx context.Context, log zerolog.Logger) (_ *installation, e
 	if err != nil {
 		return nil, err
 	}
-	h.cleanups, h.nats = append(h.cleanups, server.Close), server.URL
+	h.cleanups, h.nats = append(h.cleanups, func() error { server.Close(); return nil }), server.URL
 	if h.broker, err = connect(ctx, bus.Connection{URL: h.nats}, "demo", log); err != nil {
 		return nil, err
 	}
-	h.cleanups = append(h.cleanups, h.broker.Conn.Close)
+	h.cleanups = append(h.cleanups, func() error { h.broker.Conn.Close(); return nil })
 	if err := h.createMissing(ctx); err != nil {
 		return nil, err
 	}
 	// The programs end before the sandbox that they call, and both before the NATS server.
 	below, endBelow := context.WithCancel(context.WithoutCancel(ctx))
 	serving := make(chan struct{})
-	h.runPart(end, endBelow, "sandbox", func() error {
+	h.runPart(endBelow, "sandbox", func() error {
 		return sandbox.Serve(below, "127.0.0.1:0", sandbox.Options{ChecksumSecret: demoChecksum, Settings: demoSettings(), Seed: 1},
 			func(s *sandbox.Sandbox, base string) { h.box, h.sandbox = s, base; close(serving) })
 	})
 	select {
 	case <-serving:
 	case <-ctx.Done():
-		return nil, errors.Join(h.fault(), context.Cause(ctx))
+		return nil, context.Cause(ctx)
 	}
 	programs, err := h.programs(log)
 	if err != nil {
 		return nil, err
 	}
 	for name, program := range programs {
-		h.runPart(end, end, name, func() error { return program.Run(ctx) })
+		h.runPart(func() {}, name, func() error { return program.Run(ctx) })
 	}
 	return h, nil
 }
 
-// runPart runs a part in the background. If it fails or ends by itself, end stops the installation. Closing the installation
+// runPart runs a part in the background. If it fails or ends by itself, the installation ends. Closing the installation
 // stops the part and waits for it.
-func (h *installation) runPart(end, stop func(), name string, run func() error) {
-	ended := make(chan struct{})
+func (h *installation) runPart(stop func(), name string, run func() error) {
+	ended := make(chan error, 1)
 	go func() { // waited for in the cleanup
-		defer close(ended)
 		err := run()
 		if err == nil && h.ctx.Err() == nil {
 			err = errors.New("ended by itself")
 		}
 		if err != nil {
-			h.mu.Lock()
-			h.faults = append(h.faults, fmt.Errorf("%s: %w", name, err))
-			h.mu.Unlock()
+			err = fmt.Errorf("%s: %w", name, err)
 		}
-		end()
+		h.end(err)
+		ended <- err
 	}()
-	h.cleanups = append(h.cleanups, func() { stop(); <-ended })
+	h.cleanups = append(h.cleanups, func() error { stop(); return <-ended })
 }
 
-func (h *installation) fault() error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return errors.Join(h.faults...)
-}
-
-// close stops all parts in reverse order, and returns what failed meanwhile.
-func (h *installation) close() error {
-	before := h.fault()
+// close stops all parts in reverse order, and returns what failed.
+func (h *installation) close() (err error) {
+	h.end(nil)
 	for _, cleanup := range slices.Backward(h.cleanups) {
-		cleanup()
+		err = errors.Join(err, cleanup())
 	}
-	if before != nil {
-		return nil // already returned
-	}
-	return h.fault()
+	return err
 }
 
 // demoChecksum is the secret of callbacks' checksums.

@@ -65,30 +65,24 @@ func body(op messages.Operation, fields []string, file string, c console) ([]byt
 	return nil, invalid("--field", "the request is empty: use --field name=value, --file FILE, or JSON on standard input")
 }
 
-// object makes a request from name=value texts, in their order.
+// object makes a request from name=value texts.
 func object(op messages.Operation, fields []string) ([]byte, error) {
-	var names []string
 	texts := jsonNames(requests[op], reflect.TypeFor[string]())
-	b := []byte{'{'}
+	request := map[string]json.RawMessage{}
 	for _, field := range fields {
 		name, text, found := strings.Cut(field, "=")
-		if !found || name == "" {
+		switch _, twice := request[name]; {
+		case !found || name == "":
 			return nil, invalid("--field", "must be name=value, got %q", field)
-		}
-		if !utf8.ValidString(field) { // JSON would change the text
+		case !utf8.ValidString(field): // JSON would change the text
 			return nil, invalid("--field", "%s is not UTF-8: does the terminal or the script use another encoding?",
 				strings.ToValidUTF8(name, "\uFFFD"))
-		}
-		if slices.Contains(names, name) {
+		case twice:
 			return nil, invalid("--field", "%s is given twice; write a list as %s='[…]'", name, name)
 		}
-		if len(names) > 0 {
-			b = append(b, ',')
-		}
-		names = append(names, name)
-		b = append(append(append(b, literal(name)...), ':'), value(text, slices.Contains(texts, name))...)
+		request[name] = value(text, slices.Contains(texts, name))
 	}
-	return append(b, '}'), nil
+	return literal(request), nil
 }
 
 // value returns text as JSON: unchanged if it is a JSON string or, unless the field is a text, a number, boolean, array or

@@ -46,12 +46,12 @@ type source struct {
 // pageSize is how many messages a source requests at once.
 const pageSize = 256
 
-// follow starts reading since a time, or with the last messages of each pattern, or with new ones; no later message is missed.
-func follow(ctx context.Context, b broker, patterns []string, since time.Time, last uint64) (*follower, error) {
+// follow starts reading since a time, or with new messages; no later message is missed.
+func follow(ctx context.Context, b broker, patterns []string, since time.Time) (*follower, error) {
 	f := &follower{b: b}
 	var missing error
 	for _, s := range sources(patterns) {
-		err := s.open(ctx, b, since, last)
+		err := s.open(ctx, b, since)
 		switch {
 		case errors.Is(err, bus.ErrNoStream):
 			missing = err
@@ -86,43 +86,22 @@ func sources(patterns []string) (list []*source) {
 	return list
 }
 
-func (s *source) open(ctx context.Context, b broker, since time.Time, last uint64) (err error) {
-	switch {
-	case !since.IsZero():
-		s.scan.Since = since
-		s.page, err = s.scan.Next(ctx, b.Conn)
-	case last > 0:
-		err = s.scan.ToLast(ctx, b.Conn, last)
-	default:
-		err = s.scan.ToEnd(ctx, b.Conn)
+func (s *source) open(ctx context.Context, b broker, since time.Time) (err error) {
+	if since.IsZero() {
+		return s.scan.ToEnd(ctx, b.Conn)
 	}
+	s.scan.Since = since
+	s.page, err = s.scan.Next(ctx, b.Conn)
 	return err
 }
 
 // run shows stored events in order of time, then new ones until ctx ends, which is not an error.
-func (f *follower) run(ctx context.Context, last uint64, show func(bus.Message)) error {
-	err := f.history(ctx, last, show)
+func (f *follower) run(ctx context.Context, show func(bus.Message)) error {
+	err := f.news(ctx, show)
 	for err == nil && retry.Pause(ctx, retry.Follow) {
 		err = f.news(ctx, show)
 	}
 	return ended(ctx, err)
-}
-
-// history shows the stored events, or only the last ones unless last is 0.
-func (f *follower) history(ctx context.Context, last uint64, show func(bus.Message)) error {
-	if last == 0 {
-		return f.news(ctx, show)
-	}
-	var list []bus.Message
-	err := f.news(ctx, func(e bus.Message) {
-		if list = append(list, e); uint64(len(list)) > last {
-			list = list[1:]
-		}
-	})
-	for _, e := range list {
-		show(e)
-	}
-	return err
 }
 
 // news shows what was stored until now and is not shown yet, of all streams together in the order of time. What arrives meanwhile waits

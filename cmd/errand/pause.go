@@ -39,17 +39,10 @@ func (p *pause) Run(ctx context.Context, c console) error {
 	if p.For.Duration <= 0 || p.For.Duration > act.MaxPause {
 		return invalid("--for", "must be at most 7d, and more than 0: requests that wait longer are given up")
 	}
-	return p.eachQueue(ctx, "pause", c, p.Operations, func(person act.Person, r inspect.Reader, q bus.Queue) error {
+	return p.eachQueue(ctx, "pause", c, p.Operations, func(person act.Person, q bus.Queue) error {
 		until, err := person.Pause(ctx, q, p.For.Duration, p.Why)
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(c.out, "%s is paused until %s\n", q, until.Local().Format(time.DateTime))
-		now := time.Now()
-		queue, err := r.Queue(ctx, q, now)
-		if outlasts := queue.Outlasts(now); outlasts != "" {
-			fmt.Fprintf(c.errs, "errand: %s: %s; errand resume %s/%s --why REASON ends the pause\n", q, outlasts, inspect.Short(q.Operation()),
-				q.LaneName())
+		if err == nil {
+			fmt.Fprintf(c.out, "%s is paused until %s\n", q, until.Local().Format(time.DateTime))
 		}
 		return err
 	})
@@ -69,7 +62,7 @@ Examples:
 }
 
 func (r *resume) Run(ctx context.Context, c console) error {
-	return r.eachQueue(ctx, "resume", c, r.Operations, func(person act.Person, _ inspect.Reader, q bus.Queue) error {
+	return r.eachQueue(ctx, "resume", c, r.Operations, func(person act.Person, q bus.Queue) error {
 		err := person.Resume(ctx, q, r.Why)
 		if err == nil {
 			fmt.Fprintf(c.out, "%s is resumed\n", q)
@@ -80,9 +73,7 @@ func (r *resume) Run(ctx context.Context, c console) error {
 
 // eachQueue calls f with the queues of operations, each named with /LANE or all of its lanes. One that is not paused does not keep the
 // others from being resumed.
-func (a acting) eachQueue(ctx context.Context, command string, c console, names []string,
-	f func(act.Person, inspect.Reader, bus.Queue) error,
-) error {
+func (a acting) eachQueue(ctx context.Context, command string, c console, names []string, f func(act.Person, bus.Queue) error) error {
 	shorts, lanes := make([]string, len(names)), make([]string, len(names))
 	for i, name := range names {
 		shorts[i], lanes[i], _ = strings.Cut(name, "/")
@@ -104,7 +95,7 @@ func (a acting) eachQueue(ctx context.Context, command string, c console, names 
 			}
 			nothing := 0
 			for _, q := range queues {
-				switch err := f(person, r, q); {
+				switch err := f(person, q); {
 				case errors.Is(err, act.ErrNothingDone) && nothing < len(queues)-1:
 					nothing++
 					fmt.Fprintln(c.errs, "errand:", err)

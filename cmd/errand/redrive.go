@@ -159,23 +159,19 @@ func (d *deadRedrive) plan(c console, items []act.Item) {
 
 func (d *deadRedrive) redrive(ctx context.Context, c console, requests act.Requests, items []act.Item) (done []act.Redriven, err error) {
 	consent := act.Consent{Why: d.Why, Accept: d.AcceptTwice, Force: d.Force, Rate: d.Rate}
+	l := listing{}
 	err = requests.Redrive(ctx, items, consent, func(r act.Redriven) {
-		done = append(done, r)
-		switch d.Output {
-		case "table":
+		if done = append(done, r); d.Output != "name" || r.Result == act.Done {
+			l.add(r.RequestID, r)
+		}
+		if d.Output == "table" {
 			as := map[act.Result]colour{act.Done: green, act.NotDone: yellow, act.Unknown: red}[r.Result]
 			fmt.Fprintf(c.out, "%*d/%d  %s  %s  %s\n", len(strconv.Itoa(len(items))), len(done), len(items),
 				c.paint(as, pad(string(r.Result), 8)), printable(r.RequestID), printable(r.Message))
-		case "jsonl":
-			fmt.Fprintln(c.out, encoded(r, false))
-		case "name":
-			if r.Result == act.Done {
-				fmt.Fprintln(c.out, printable(r.RequestID))
-			}
 		}
 	})
-	if d.Output == "json" {
-		d.show(c, listing{whole: append([]act.Redriven{}, done...)})
+	if d.Output != "table" {
+		d.show(c, l)
 	}
 	return done, err
 }

@@ -79,7 +79,7 @@ func writeStory(c console, s inspect.Story, now time.Time) {
 	part("Events", eventRows(s.Events, now))
 	if len(s.Deliveries) > 0 {
 		var counts []string
-		for _, state := range []messages.State{messages.Delivered, messages.Deferred, messages.Bounced, messages.Unknown} {
+		for _, state := range inspect.RowStates {
 			if n := s.Deliveries[string(state)]; n > 0 {
 				counts = append(counts, strconv.Itoa(n)+" "+string(state))
 			}

@@ -19,8 +19,7 @@ type watch struct {
 	NATS access `embed:"" group:"nats"`
 
 	Pattern []string      `arg:"" optional:"" help:"Request ids, or subjects with * and > as in NATS; default: all events."`
-	Since   programs.When `placeholder:"TIME" help:"Start with events since then: 90m, 24h, 3d, or a date such as 2026-01-31." xor:"past"`
-	Last    uint64        `placeholder:"N" help:"Start with the last N events." xor:"past"`
+	Since   programs.When `placeholder:"TIME" help:"Start with events since then: 90m, 24h, 3d, or a date such as 2026-01-31."`
 	JSON    bool          `help:"One JSON object per line: time, subject, headers, body."`
 	Exit    bool          `help:"Exit after the stored events."`
 }
@@ -36,7 +35,7 @@ Examples:
     errand watch --since 1h
     errand watch --since 3d enroll-signup-4711    # the history of one request, and its new events
     errand watch --since 24h 'mail.send.*.*' 'mail.delivery.bounced.*'
-    errand watch --last 20 --exit 'dead.>'
+    errand watch --since 24h --exit 'dead.>'
     errand watch --json --since 1h --exit 'mandate.transactions.page.*' | jq .body.records
 
 Subjects are <domain>.<operation>.<state>.<request id>. Requests are not shown, only their events. The log-poller's
@@ -56,8 +55,8 @@ func (w *watch) Run(ctx context.Context, c console) error {
 		}
 		patterns = append(patterns, pattern)
 	}
-	if w.Exit && !w.Since.IsSet() && w.Last == 0 {
-		return invalid("--exit", "requires --since or --last: otherwise there is nothing to show")
+	if w.Exit && !w.Since.IsSet() {
+		return invalid("--exit", "requires --since: otherwise there is nothing to show")
 	}
 	if len(patterns) == 0 {
 		patterns = everything
@@ -67,7 +66,7 @@ func (w *watch) Run(ctx context.Context, c console) error {
 		return err
 	}
 	defer b.Conn.Close()
-	f, err := follow(ctx, b, patterns, w.Since.From(time.Now()), w.Last)
+	f, err := follow(ctx, b, patterns, w.Since.From(time.Now()))
 	if err != nil {
 		return ended(ctx, err)
 	}
@@ -77,9 +76,9 @@ func (w *watch) Run(ctx context.Context, c console) error {
 		show = func(e bus.Message) { fmt.Fprintln(c.out, encoded(inspect.EventOf(e), false)) }
 	}
 	if w.Exit {
-		return ended(ctx, f.history(ctx, w.Last, show))
+		return ended(ctx, f.news(ctx, show))
 	}
-	return f.run(ctx, w.Last, show)
+	return f.run(ctx, show)
 }
 
 // badPattern says why no event can match a pattern, "" if one can.

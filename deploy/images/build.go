@@ -3,11 +3,9 @@ package main
 import (
 	"bytes"
 	"fmt"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 )
 
 // programs are the project's programs; each is /<program> in its image.
@@ -16,8 +14,6 @@ var programs = []string{"mandate-consumer", "mail-consumer", "log-poller", "tran
 // baselines are the architectures, with the oldest processors that images run on, whatever the builder's environment says.
 var baselines = map[string]string{"amd64": "GOAMD64=v1", "arm64": "GOARM64=v8.0"}
 
-func architectures() []string { return slices.Sorted(maps.Keys(baselines)) }
-
 // compile builds every program from source into dir. The result depends only on the source and Go's version.
 func (o *buildOrder) compile(dir, arch string) error {
 	dir, err := filepath.Abs(dir)
@@ -25,7 +21,7 @@ func (o *buildOrder) compile(dir, arch string) error {
 		return err
 	}
 	args := []string{"build", "-trimpath", "-buildvcs=false", "-tags=nodemo",
-		"-ldflags=-s -w -X errand/internal/programs.release=" + o.version + " -X errand/internal/programs.commit=" + o.revision,
+		"-ldflags=-s -w -X errand/internal/programs.release=" + o.Version + " -X errand/internal/programs.commit=" + o.Revision,
 		"-o", dir + string(filepath.Separator)}
 	for _, program := range programs {
 		args = append(args, "./cmd/"+program)
@@ -36,18 +32,14 @@ func (o *buildOrder) compile(dir, arch string) error {
 
 // goTool runs the go command in the source, for an architecture, whatever the builder's environment says.
 func (o *buildOrder) goTool(arch string, args ...string) ([]byte, error) {
-	level, ok := baselines[arch]
-	if !ok {
-		return nil, fmt.Errorf("architecture %q is not one of %q", arch, architectures())
-	}
 	var said bytes.Buffer
 	cmd := exec.Command("go", args...) //nolint:gosec // all arguments are ours
-	cmd.Dir, cmd.Stderr = o.source, &said
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch, level,
+	cmd.Dir, cmd.Stderr = o.Source, &said
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch, baselines[arch],
 		"GOFLAGS=", "GOWORK=off", "GOEXPERIMENT=", "GOFIPS140=off")
 	output, err := cmd.Output()
 	if err != nil {
-		return nil, fmt.Errorf("go %s for %s in %s: %w\n%s", args[0], arch, o.source, err, &said)
+		return nil, fmt.Errorf("go %s for %s in %s: %w\n%s", args[0], arch, o.Source, err, &said)
 	}
 	return output, nil
 }

@@ -5,7 +5,6 @@ import (
 	"debug/elf"
 	"encoding/json"
 	"errors"
-	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -31,6 +30,9 @@ const (
 // source is the project.
 const source = "../.."
 
+// architectures are those that images are built for.
+func architectures() []string { return slices.Sorted(maps.Keys(baselines)) }
+
 // dist has images that were built once, for every test that only reads them.
 var dist string
 
@@ -40,7 +42,7 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	defer os.RemoveAll(dir)
-	if dist, err = built(filepath.Join(dir, "dist"), source, 0o022); err != nil {
+	if dist, err = built(filepath.Join(dir, "dist"), source, 0o022, architectures()...); err != nil {
 		panic(err)
 	}
 	m.Run()
@@ -149,7 +151,7 @@ func TestImagesAreTheSameWhereverTheyAreBuilt(t *testing.T) {
 	}
 	t.Setenv("GOAMD64", "v3") // the builder's settings must not matter
 	t.Setenv("GOFLAGS", "-modfile=mine.mod")
-	again, err := built(filepath.Join(t.TempDir(), "dist"), elsewhere, 0o077, "--arch", "amd64")
+	again, err := built(filepath.Join(t.TempDir(), "dist"), elsewhere, 0o077, "amd64")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -229,7 +231,7 @@ func TestADirectoryOfOthersIsNotRemoved(t *testing.T) {
 	if err := errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(mine, []byte("x"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	if err := writeLayout(dir, nil, io.Discard); err == nil || !strings.Contains(err.Error(), "in the way") {
+	if err := writeLayout(dir, nil); err == nil || !strings.Contains(err.Error(), "in the way") {
 		t.Errorf("got %v", err)
 	}
 	if _, err := os.Stat(mine); err != nil {

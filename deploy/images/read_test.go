@@ -2,11 +2,9 @@ package main
 
 import (
 	"archive/tar"
-	"bytes"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -19,19 +17,15 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
-// built builds images by the command line, and returns their directory.
-func built(dist, source string, umask int, options ...string) (string, error) {
+// built builds images, and returns their directory.
+func built(dist, source string, umask int, archs ...string) (string, error) {
 	before := syscall.Umask(umask)
 	defer syscall.Umask(before)
 	if err := os.Setenv("SOURCE_DATE_EPOCH", epoch); err != nil {
 		return "", err
 	}
-	var out, errs bytes.Buffer
-	args := append([]string{"--source", source, "--out", dist, "--version", "1.2.3", "--revision", revision}, options...)
-	if code := run(args, &out, &errs); code != 0 {
-		return "", fmt.Errorf("exit status %d\n%s%s", code, &out, &errs)
-	}
-	return dist, nil
+	o := buildOrder{Source: source, Out: dist, Version: "1.2.3", Revision: revision, Arch: archs}
+	return dist, o.Run()
 }
 
 // loaded returns the image in an archive, which must have exactly this tag.

@@ -22,7 +22,7 @@ func (o *buildOrder) writeSBOM(program, arch, binary string, modules map[string]
 	}
 	bom := cdx.NewBOM()
 	bom.Metadata = &cdx.Metadata{Timestamp: o.created.Format(time.RFC3339),
-		Component: &cdx.Component{Type: cdx.ComponentTypeApplication, Name: program, Version: o.version, BOMRef: program}}
+		Component: &cdx.Component{Type: cdx.ComponentTypeApplication, Name: program, Version: o.Version, BOMRef: program}}
 	components := []cdx.Component{library("stdlib", info.GoVersion[len("go"):], "")}
 	for _, module := range info.Deps {
 		components = append(components, library(module.Path, module.Version, module.Sum))
@@ -53,7 +53,7 @@ func (o *buildOrder) writeSBOM(program, arch, binary string, modules map[string]
 	if err := cdx.NewBOMEncoder(&text, cdx.BOMFileFormatJSON).SetPretty(true).EncodeVersion(bom, cdx.SpecVersion1_6); err != nil {
 		return fmt.Errorf("write the bill of materials of %s: %w", program, err)
 	}
-	return os.WriteFile(filepath.Join(o.out, program+"-"+arch+".cdx.json"), text.Bytes(), 0o644) //nolint:gosec // images are not secret
+	return os.WriteFile(filepath.Join(o.Out, program+"-"+arch+".cdx.json"), text.Bytes(), 0o644) //nolint:gosec // images are not secret
 }
 
 // library is a Go module as a component, named by a package URL (https://github.com/package-url/purl-spec).

@@ -7,6 +7,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,12 +46,8 @@ func run(args []string) int {
 
 // send reports whether the mail was sent; the error says why not.
 func send(id, address, subject string) (sent bool, err error) {
-	url := os.Getenv("NATS_URL")
-	if url == "" {
-		url = nats.DefaultURL
-	}
 	user := os.Getenv("NATS_USER")
-	nc, err := nats.Connect(url, nats.UserInfo(user, os.Getenv("NATS_PASSWORD")),
+	nc, err := nats.Connect(cmp.Or(os.Getenv("NATS_URL"), nats.DefaultURL), nats.UserInfo(user, os.Getenv("NATS_PASSWORD")),
 		nats.CustomInboxPrefix("_INBOX_"+user), nats.MaxReconnects(-1))
 	if err != nil {
 		return false, err

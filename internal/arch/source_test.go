@@ -71,8 +71,7 @@ func TestMainIsOneStatement(t *testing.T) {
 	}
 }
 
-// A program ends in one place, after its cleanups have run. The builder of the images and
-// the example are separate modules and cannot import that place.
+// A program ends in one place, after its cleanups have run. The examples are separate modules and cannot import that place.
 func TestOnlyProgramsEndsTheProcess(t *testing.T) {
 	var in []string
 	for _, s := range parsed(t) {
@@ -80,7 +79,7 @@ func TestOnlyProgramsEndsTheProcess(t *testing.T) {
 			in = append(in, slices.Repeat([]string{s.dir}, calls(s.file, s.file, "os", "Exit", true))...)
 		}
 	}
-	if want := []string{"deploy/images", "examples/go", "examples/service", "internal/programs"}; !slices.Equal(in, want) {
+	if want := []string{"examples/go", "examples/service", "internal/programs"}; !slices.Equal(in, want) {
 		t.Errorf("os.Exit is called in %q, want once in each of %q", in, want)
 	}
 }

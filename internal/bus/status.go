@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -49,8 +48,6 @@ type ProgramStatus struct {
 	ReadThrough *messages.Time `json:"read_through,omitempty"`
 	// SuppressFor is for how many seconds mail-consumer leaves out an address that mail bounced from; 0 means that it does not.
 	SuppressFor int64 `json:"suppress_bounced_seconds,omitempty"`
-	// GiveUpAfter is for how many seconds a consumer tries a request that names no end; 0 of a program that runs none.
-	GiveUpAfter int64 `json:"give_up_after_seconds,omitempty"`
 }
 
 // Hold is an operation that a program does not call at the moment.
@@ -64,17 +61,6 @@ type Hold struct {
 func ProgramOf(op messages.Operation) string {
 	domain, _, _ := strings.Cut(string(op), ".")
 	return domain + "-consumer"
-}
-
-// GiveUpOf is for how long requests of an operation are tried that name no end, of replicas that differ the least; 0 when none says.
-func GiveUpOf(programs []ProgramStatus, op messages.Operation) time.Duration {
-	var all []time.Duration
-	for _, p := range programs {
-		if p.Program == ProgramOf(op) {
-			all = append(all, time.Duration(p.GiveUpAfter)*time.Second)
-		}
-	}
-	return shortest(all)
 }
 
 // HoldOf is the first hold of an operation that a program reports, and the program; "" when there is none.

@@ -21,7 +21,6 @@ import (
 	"errand/internal/bus"
 	"errand/internal/requests/hold"
 	"errand/internal/retry"
-	"errand/internal/wire"
 	"errand/pkg/messages"
 )
 
@@ -186,7 +185,6 @@ func (r *runtime) status() bus.ProgramStatus {
 		Faults: r.ready.others(), Holds: []bus.Hold{}, Notes: said(r.ready.notes.now()),
 		Duplicates: r.metrics.transactions.twice(), Standby: r.ready.standby.Load(), Upstream: strings.Join(said(r.ready.upstream.now()), ""),
 		SuppressFor: r.suppressFor.Load()}
-	s.GiveUpAfter = int64(min(time.Duration(r.giveUpAfter.Load()), wire.MaxGiveUp(r.kept())) / time.Second)
 	if !r.onDemand { // the next call shows whether it is stored now
 		s.NotStored = r.publisher.Faults()
 	}

@@ -11,8 +11,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"errand/internal/bus"
 )
 
 // oneConnListener is a listener with one connection.
@@ -113,21 +111,6 @@ func TestANoteShowsThoughTheProgramIsReady(t *testing.T) {
 		server.Handler.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/readyz", nil))
 		if got, want := answer.Body.String(), strings.TrimSpace("ready\n"+says)+"\n"; answer.Code != http.StatusOK || got != want {
 			t.Errorf("got %d %q, want 200 %q", answer.Code, got, want)
-		}
-	}
-}
-
-// For how long a request is tried is also bounded by how long events are kept.
-func TestAProgramSaysForHowLongItTriesARequest(t *testing.T) {
-	r := &runtime{metrics: newMetrics(), natsCheck: natsCheck{onDemand: true}}
-	if got := r.status().GiveUpAfter; got != 0 {
-		t.Errorf("without a consumer: %d", got)
-	}
-	(&Requests{Concurrency: 2, GiveUpAfter: 3 * 24 * time.Hour}).settings(r, bus.EventStore{})
-	for kept, want := range map[time.Duration]time.Duration{0: 72 * time.Hour, 48 * time.Hour: 24 * time.Hour} {
-		r.keptFor.Store(int64(kept))
-		if got := r.status().GiveUpAfter; got != int64(want/time.Second) {
-			t.Errorf("with events for %v: %d seconds, want %v", kept, got, want)
 		}
 	}
 }

@@ -129,7 +129,6 @@ func padding() []byte { return make([]byte, 4<<20) }
 // settings are what the consumers of a program share. In addition to the requests that may be calling,
 // a quarter more may be reading or storing events, and at least one for each other queue: an idle one keeps a place.
 func (q *Requests) settings(r *runtime, store bus.EventStore) consumer.Settings {
-	r.giveUpAfter.Store(int64(q.GiveUpAfter))
 	places := admission.NewSlots(q.Concurrency+max(q.Concurrency/4, len(q.Lanes), 1), q.Lanes...)
 	return consumer.Settings{Log: countingLog{r.tracer.Log(store), r.metrics.requests}, Dead: r.publisher.StoreDeadLetter,
 		Later: r.publisher.Schedule, InFlight: places, GiveUpAfter: q.GiveUpAfter, Kept: r.kept, Newer: r.newer.Load, Logger: r.log,

@@ -35,7 +35,6 @@ type runtime struct {
 	cleanups    []func()
 	idle        time.Duration // Base.IdleEvery
 	suppressFor atomic.Int64  // seconds that a bounce counts for, once they are known; 0: none does
-	giveUpAfter atomic.Int64  // GIVE_UP_AFTER of a consumer, a time.Duration
 	natsCheck
 }
 

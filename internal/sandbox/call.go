@@ -165,11 +165,6 @@ func refuse(op operation, status int, text string) answer {
 	if op.mail() {
 		return refusal(status, text)
 	}
-	return message(status, text)
-}
-
-// message is an error answer of the e-mandate service, except for fields that break a rule.
-func message(status int, text string) answer {
 	return answer{status: status, body: object("message", text)}
 }
 

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -49,11 +50,8 @@ func (c *callbacks) count(change func(*Callbacks)) {
 }
 
 func callbackClient(transport http.RoundTripper) *http.Client {
-	if transport == nil {
-		transport = &http.Transport{DisableKeepAlives: true}
-	}
 	return &http.Client{
-		Transport:     transport,
+		Transport:     cmp.Or(transport, http.RoundTripper(&http.Transport{DisableKeepAlives: true})),
 		Timeout:       10 * time.Second,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
@@ -103,7 +101,7 @@ const (
 
 // draw is a number from 0 to 1 for an enrollment, the same each time.
 func (s *Sandbox) draw(n int, salt uint64) float64 {
-	return float64(mix(uint64(n+1)^mix(s.o.Seed^salt))>>11) / (1 << 53)
+	return fraction(mix(uint64(n+1) ^ mix(s.o.Seed^salt)))
 }
 
 // forged says the opposite of what was decided.

@@ -22,7 +22,6 @@ func (s *Sandbox) controlHandler() http.Handler {
 		"DELETE /_sandbox/faults": s.deleteFaults,
 		"GET /_sandbox/settings":  func(*http.Request) (any, error) { return s.Settings(), nil },
 		"PUT /_sandbox/settings":  s.putSettings,
-		"POST /_sandbox/reset":    s.postReset,
 		"GET /_sandbox/oracle":    s.getOracle,
 		"POST /_sandbox/decide":   s.postDecide,
 		"POST /_sandbox/cycle":    s.postCycle,
@@ -34,7 +33,7 @@ func (s *Sandbox) controlHandler() http.Handler {
 			case err != nil:
 				writeError(w, http.StatusBadRequest, err)
 			default:
-				writeJSON(w, value)
+				writeJSON(w, http.StatusOK, value)
 			}
 		})
 	}
@@ -43,11 +42,6 @@ func (s *Sandbox) controlHandler() http.Handler {
 		_, _ = io.WriteString(w, Help)
 	})
 	return mux
-}
-
-func (s *Sandbox) postReset(*http.Request) (any, error) {
-	s.Reset()
-	return map[string]bool{"reset": true}, nil
 }
 
 func (s *Sandbox) getFaults(*http.Request) (any, error) {
@@ -70,15 +64,11 @@ func (s *Sandbox) deleteFaults(*http.Request) (any, error) {
 
 // putSettings changes only the settings that the body names.
 func (s *Sandbox) putSettings(r *http.Request) (any, error) {
-	body, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, bodyLimit))
-	if err != nil {
+	var body json.RawMessage
+	if err := controlBody(r, &body); err != nil {
 		return nil, err
 	}
-	trial := s.Settings()
-	if err := decodeStrict(body, &trial); err != nil {
-		return nil, err
-	}
-	err = s.Set(func(v *Settings) { _ = decodeStrict(body, v) }) // decoded once above
+	err := s.change(func(v *Settings) error { return decodeStrict(bytes.NewReader(body), v) })
 	return s.Settings(), err
 }
 
@@ -101,31 +91,26 @@ func (s *Sandbox) postDecide(r *http.Request) (any, error) {
 
 // controlBody reads a body of the control interface.
 func controlBody(r *http.Request, into any) error {
-	body, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, bodyLimit))
-	if err != nil {
-		return err
-	}
-	return decodeStrict(body, into)
+	return decodeStrict(http.MaxBytesReader(nil, r.Body, bodyLimit), into)
 }
 
 // decodeStrict refuses unknown names: a typo in a script would otherwise be a fault that never fires.
-func decodeStrict(data []byte, into any) error {
-	decoder := json.NewDecoder(bytes.NewReader(data))
+func decodeStrict(from io.Reader, into any) error {
+	decoder := json.NewDecoder(from)
 	decoder.DisallowUnknownFields()
 	return decoder.Decode(into)
 }
 
-func writeJSON(w http.ResponseWriter, value any) {
+func writeJSON(w http.ResponseWriter, status int, value any) {
 	w.Header()["Content-Type"] = jsonType
+	w.WriteHeader(status)
 	encoder := json.NewEncoder(w)
 	encoder.SetIndent("", "  ")
 	_ = encoder.Encode(value) // fails only when the caller is gone
 }
 
 func writeError(w http.ResponseWriter, status int, err error) {
-	w.Header()["Content-Type"] = jsonType
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(map[string]string{"error": err.Error()}) // fails only when the caller is gone
+	writeJSON(w, status, map[string]string{"error": err.Error()})
 }
 
 // guarded serves only callers that mean this sandbox: any page open in a browser could script it by a form, or by a name
@@ -153,15 +138,7 @@ func (s *Sandbox) isOwnHost(host string) bool {
 		slices.ContainsFunc(s.o.Hosts, named))
 }
 
-// foreignOrigin reports whether a browser says that another page than ours made the call.
+// foreignOrigin reports whether a browser says that another page than ours made the call; Check looks at no read.
 func foreignOrigin(r *http.Request) bool {
-	if site := r.Header.Get("Sec-Fetch-Site"); site == "cross-site" || site == "same-site" {
-		return true
-	}
-	for _, origin := range r.Header.Values("Origin") {
-		if u, err := url.Parse(origin); err != nil || u.Host == "" || !strings.EqualFold(u.Host, r.Host) {
-			return true
-		}
-	}
-	return false
+	return http.NewCrossOriginProtection().Check(&http.Request{Method: http.MethodPost, Header: r.Header, Host: r.Host}) != nil
 }

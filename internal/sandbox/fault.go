@@ -118,17 +118,11 @@ func (s *Sandbox) Faults() []Fault {
 	return rules
 }
 
-// ClearFaults removes the rules of an operation, or with * every rule. The counts by kind stay until a reset.
+// ClearFaults removes the rules of an operation, or with * every rule. The counts by kind stay.
 func (s *Sandbox) ClearFaults(operation string) {
 	s.faults.mu.Lock()
 	defer s.faults.mu.Unlock()
 	s.faults.rules = slices.DeleteFunc(s.faults.rules, func(f *Fault) bool { return operation == "*" || f.Operation == operation })
-}
-
-func (l *faults) reset() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.rules, l.fired = nil, map[string]int{}
 }
 
 // counts returns how often each kind fired.

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"sort"
 	"strconv"
@@ -115,7 +114,7 @@ func (o *outbox) churn(v *Settings, now time.Time) {
 // draw returns the log's next random number, at least 0 and less than 1.
 func (o *outbox) draw() float64 {
 	o.drawn++
-	return float64(mix(o.seed^mix(o.drawn))>>1) / (math.MaxInt64 + 1.0)
+	return fraction(mix(o.seed ^ mix(o.drawn)))
 }
 
 func (r row) key() uint64 { return uint64(r.message)<<32 | uint64(r.recipient) }

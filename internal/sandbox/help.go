@@ -19,7 +19,6 @@ Control, JSON over HTTP
   DELETE /_sandbox/faults        clear them
   GET    /_sandbox/settings
   PUT    /_sandbox/settings      change the settings that are named
-  POST   /_sandbox/reset         forget everything
   GET    /_sandbox/oracle        what was really done; ?summary=1
   POST   /_sandbox/decide        {"order_number":"DD1","decision":"approve|decline|cancel|expire"};
                                  "end", "resume": its mandate, later

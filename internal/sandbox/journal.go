@@ -27,7 +27,6 @@ type tally struct{ Calls, Accepted, Refused, Failed int }
 
 // received is one call.
 type received struct {
-	n      int // counts from 1
 	at     time.Time
 	op     operation
 	asked  string // its body, or its query
@@ -36,12 +35,6 @@ type received struct {
 	status int    // of the answer; 0 if there is no answer, or not yet
 	answer string
 	over   bool
-}
-
-func (j *journal) reset() {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.last, j.counts = nil, [operations]tally{}
 }
 
 // begin notes a call that has arrived.
@@ -53,14 +46,8 @@ func (j *journal) begin(op operation, r *http.Request, body []byte) *received {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.counts[op].Calls++
-	c.n = 1
-	if n := len(j.last); n > 0 {
-		c.n = j.last[n-1].n + 1
-	}
-	if len(j.last) == callsKept {
-		j.last = append(j.last[:0], j.last[1:]...)
-	}
 	j.last = append(j.last, c)
+	j.last = j.last[max(0, len(j.last)-callsKept):]
 	return c
 }
 
@@ -103,7 +90,6 @@ func (j *journal) tallies() [operations]tally {
 
 // callView is a call as the pages show it.
 type callView struct {
-	N                         int
 	At, Operation, Name, What string
 	Class                     string // of style.css: good, bad, doubt, wait
 	Asked, Answer             string
@@ -115,7 +101,7 @@ func (j *journal) views(n int, zone *time.Location, contents bool) (views []call
 	defer j.mu.Unlock()
 	for i := len(j.last) - 1; i >= 0 && len(views) < n; i-- {
 		c := j.last[i]
-		v := callView{N: c.n, At: c.at.In(zone).Format("15:04:05.000"), Operation: c.op.String(), Name: nameOf(c.asked)}
+		v := callView{At: c.at.In(zone).Format("15:04:05.000"), Operation: c.op.String(), Name: nameOf(c.asked)}
 		v.Class, v.What = c.fate()
 		if contents {
 			v.Asked, v.Answer = readable(c.asked), readable(c.answer)

@@ -138,7 +138,7 @@ func (p *posted) fate(seed uint64, address string) string {
 	}
 	hash := fnv.New64a()
 	fmt.Fprintf(hash, "%s\n%s", p.subject, address)
-	switch draw := float64(mix(hash.Sum64()^mix(seed))) / math.MaxUint64; {
+	switch draw := fraction(mix(hash.Sum64() ^ mix(seed))); {
 	case draw < p.settings.ShareBounced:
 		return Bounced
 	case draw < p.settings.ShareBounced+p.settings.ShareDeferred:

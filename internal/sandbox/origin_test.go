@@ -32,7 +32,7 @@ func TestOnlyWhoMeansTheSandboxMayControlIt(t *testing.T) {
 		{"127.0.0.1:8085", "Sec-Fetch-Site", "cross-site", 403},
 		{"localhost:8085", "Sec-Fetch-Site", "same-site", 403},
 	} {
-		for method, path := range map[string]string{"POST": "/_sandbox/reset", "GET": "/_sandbox/oracle", "DELETE": "/_sandbox/faults",
+		for method, path := range map[string]string{"POST": "/_sandbox/cycle", "GET": "/_sandbox/oracle", "DELETE": "/_sandbox/faults",
 			"PUT": "/_sandbox/settings"} {
 			r := request(method, path, "{}")
 			if r.Host = c.host; c.header != "" {

@@ -42,15 +42,6 @@ type posted struct {
 // mailed is a recipient of messages with one subject.
 type mailed struct{ subject, recipient string }
 
-func (o *outbox) reset(seed uint64) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.seed = seed
-	o.messages, o.pending, o.log, o.foreign, o.shuffled = nil, nil, nil, nil, nil
-	o.seen, o.twice, o.recipients, o.largest = map[mailed]int{}, 0, 0, 0
-	o.lost, o.drawn, o.replies = nil, 0, map[string]int{}
-}
-
 // accept queues a message, unless the number of requested recipients exceeds the quota.
 func (o *outbox) accept(l *submission, asked int, settings *Settings, now time.Time) bool {
 	o.mu.Lock()

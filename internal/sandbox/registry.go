@@ -57,13 +57,6 @@ type registry struct {
 	listed     []int32 // the records in the order of their making: n+1 of an enrollment, -(n+1) of a deduction
 }
 
-func (l *registry) reset() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.rows, l.last, l.twice = nil, map[string]uint32{}, map[string]int{}
-	l.deductions, l.cycle, l.listed = nil, 0, nil
-}
-
 // add stores an accepted enrollment and returns its number.
 func (l *registry) add(e enrollment) int {
 	l.mu.Lock()
@@ -181,3 +174,6 @@ func mix(x uint64) uint64 {
 	x = (x ^ x>>27) * 0x94d049bb133111eb
 	return x ^ x>>31
 }
+
+// fraction is what the bits of x are of all that a word can hold: at least 0 and less than 1.
+func fraction(x uint64) float64 { return float64(x>>11) / (1 << 53) }

@@ -34,7 +34,7 @@ type Options struct {
 	Hosts     []string       // further names under which the control interface may be called
 	Location  *time.Location // the zone of dates that do not name theirs; nil is UTC+8
 	Seed      uint64         // of all randomness in the sandbox
-	Settings  *Settings      // at the start and after a reset; nil is DefaultSettings
+	Settings  *Settings      // at the start; nil is DefaultSettings
 
 	AllowCallbacks bool              // also to hosts that are not loopback
 	Callbacks      http.RoundTripper // sends the callbacks; nil is a transport without proxy
@@ -47,6 +47,7 @@ type Sandbox struct {
 	o        Options
 	zone     *time.Location
 	settings atomic.Pointer[Settings]
+	changing sync.Mutex // held while the settings are changed
 
 	faults   faults
 	journal  journal
@@ -64,27 +65,21 @@ type Sandbox struct {
 
 // New returns an empty sandbox. Close it when done.
 func New(o Options) *Sandbox {
-	s := &Sandbox{o: o, zone: cmp.Or(o.Location, time.FixedZone("UTC+8", 8*60*60))}
+	s := &Sandbox{o: o, zone: cmp.Or(o.Location, time.FixedZone("UTC+8", 8*60*60)),
+		faults:   faults{fired: map[string]int{}},
+		registry: registry{last: map[string]uint32{}, twice: map[string]int{}},
+		outbox:   outbox{seed: o.Seed, replies: map[string]int{}, seen: map[mailed]int{}},
+	}
+	settings := DefaultSettings()
+	if o.Settings != nil {
+		settings = *o.Settings
+	}
+	s.settings.Store(&settings)
 	s.running, s.end = context.WithCancel(context.Background())
 	s.o.PublicURL = strings.TrimRight(o.PublicURL, "/")
 	s.callback.client = callbackClient(o.Callbacks)
 	s.control = s.guarded(s.controlHandler())
-	s.Reset()
 	return s
-}
-
-// Reset forgets enrollments, mail, faults and counts, and restores the settings of the Options.
-func (s *Sandbox) Reset() {
-	settings := DefaultSettings()
-	if s.o.Settings != nil {
-		settings = *s.o.Settings
-	}
-	s.settings.Store(&settings)
-	s.faults.reset()
-	s.journal.reset()
-	s.registry.reset()
-	s.outbox.reset(s.o.Seed)
-	s.callback.count(func(done *Callbacks) { *done = Callbacks{} })
 }
 
 // Close ends the delays of calls, and waits until every callback that was due has been tried once; failed ones are not
@@ -126,9 +121,9 @@ func (s *Sandbox) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case known:
 		s.serve(w, r, endpoint.op, endpoint.work)
 	case strings.HasPrefix(path, "/api/v0/"):
-		refusal(http.StatusNotFound, "Not found").write(w)
+		refuse(opSend, http.StatusNotFound, "Not found").write(w)
 	case strings.HasPrefix(path, "/v3/"), strings.HasPrefix(path, "/api/"):
-		message(http.StatusNotFound, "no such resource").write(w)
+		refuse(opEnroll, http.StatusNotFound, "no such resource").write(w)
 	case strings.HasPrefix(path, "/_sandbox/"):
 		s.control.ServeHTTP(w, r)
 	default:

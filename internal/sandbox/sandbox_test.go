@@ -183,18 +183,3 @@ func TestCallsOfAWrongShapeAreRefused(t *testing.T) {
 	equal(t, "unknown mail path", do(s, request("GET", "/api/v0/nothing", "")).Code, http.StatusNotFound)
 	equal(t, "unknown page", do(s, request("GET", "/nothing", "")).Code, http.StatusNotFound)
 }
-
-func TestResetForgetsEverything(t *testing.T) {
-	s := newSandbox(t, strictOptions())
-	must(t, s, "POST", "/v3/mandates", enrollment1().String())
-	must(t, s, "POST", "/api/v0/messages", message1().String())
-	set(t, s, func(v *Settings) { v.Suspended = true })
-	addFault(t, s, Fault{Operation: "*", Kind: Cut})
-	must(t, s, "POST", "/_sandbox/reset", "")
-	o := s.Oracle(Query{})
-	equal(t, "accepted", []any{o.Enroll.Accepted, o.Enroll.Orders, o.Mail.Accepted, o.Mail.Recipients, o.Calls["enroll"]},
-		[]int{0, 0, 0, 0, 0})
-	equal(t, "suspended", s.Settings().Suspended, false)
-	equal(t, "faults", len(s.Faults()), 0)
-	equal(t, "listed", dig(t, must(t, s, "GET", "/v3/mandates/transactions", ""), "meta", "total"), 0)
-}

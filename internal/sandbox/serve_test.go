@@ -49,7 +49,7 @@ func TestHelpNamesEverything(t *testing.T) {
 			}
 		}
 	}
-	for _, path := range []string{"faults", "settings", "reset", "oracle", "decide", "cycle", "help"} {
+	for _, path := range []string{"faults", "settings", "oracle", "decide", "cycle", "help"} {
 		names = append(names, "/_sandbox/"+path)
 	}
 	for _, name := range names {

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 )
@@ -77,21 +78,26 @@ func (v Settings) check() error {
 // Settings returns the current settings.
 func (s *Sandbox) Settings() Settings { return *s.settings.Load() }
 
-// Set changes the settings: s.Set(func(v *sandbox.Settings) { v.Suspended = true }). change is called again when another
-// change came first. Calls under way and mail accepted before keep the old settings, but for a lower log_delay.
+// Set changes the settings: s.Set(func(v *sandbox.Settings) { v.Suspended = true }). Calls under way and mail accepted before
+// keep the old settings, but for a lower log_delay.
 func (s *Sandbox) Set(change func(*Settings)) error {
-	for {
-		old := s.settings.Load()
-		settings := *old
-		change(&settings)
-		if err := settings.check(); err != nil {
-			return fmt.Errorf("sandbox: settings: %w", err)
-		}
-		if s.settings.CompareAndSwap(old, &settings) {
-			s.outbox.reschedule(time.Duration(settings.LogDelay))
-			return nil
-		}
+	return s.change(func(v *Settings) error {
+		change(v)
+		return nil
+	})
+}
+
+// change is Set with a change that may fail; then nothing changes.
+func (s *Sandbox) change(change func(*Settings) error) error {
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	settings := s.Settings()
+	if err := cmp.Or(change(&settings), settings.check()); err != nil {
+		return fmt.Errorf("sandbox: settings: %w", err)
 	}
+	s.settings.Store(&settings)
+	s.outbox.reschedule(time.Duration(settings.LogDelay))
+	return nil
 }
 
 // Duration is a time.Duration that JSON writes as text: "1.5s".

@@ -3,16 +3,9 @@ package typo
 
 import "strings"
 
-// DidYouMean asks for the names that are near to a mistyped one; "" without such a name.
+// DidYouMean asks for the names that are nearest to a mistyped one, of which up to a third may be wrong; "" without such a name.
 func DidYouMean(name string, names []string) string {
-	if list := Near(name, names); len(list) > 0 {
-		return ": did you mean " + strings.Join(list, " or ") + "?"
-	}
-	return ""
-}
-
-// Near are the names that are nearest to a mistyped one: up to a third of it may be wrong.
-func Near(name string, names []string) (list []string) {
+	var list []string
 	least := max(2, len(name)/3)
 	for _, candidate := range names {
 		switch d := Distance(strings.ToLower(name), candidate); {
@@ -22,7 +15,10 @@ func Near(name string, names []string) (list []string) {
 			list = append(list, candidate)
 		}
 	}
-	return list
+	if list == nil {
+		return ""
+	}
+	return ": did you mean " + strings.Join(list, " or ") + "?"
 }
 
 // Distance is how many letters must be changed, added, removed or swapped with their neighbour to make b of a.

@@ -31,12 +31,9 @@ func (q queues) Release(ctx context.Context, op messages.Operation, id string) e
 		kept = append(kept, m)
 		return true
 	})
-	for _, m := range kept {
-		if err == nil {
-			_, err = q.Publish(ctx, bus.Due(m.Subject, m.Header, m.Data))
-		}
-		if err == nil {
-			err = remove(ctx, q.JS, bus.ScheduledOf(op), m.Sequence)
+	for i := 0; i < len(kept) && err == nil; i++ {
+		if _, err = q.Publish(ctx, bus.Due(kept[i].Subject, kept[i].Header, kept[i].Data)); err == nil {
+			err = remove(ctx, q.JS, bus.ScheduledOf(op), kept[i].Sequence)
 		}
 	}
 	if err != nil {
@@ -178,22 +175,20 @@ func (c *cancelling) store(ctx context.Context, log history.Log, by, why string)
 	if c.op == messages.Send {
 		body = &messages.SendOutcome{Reason: messages.ReasonCancelled, Message: message, Fingerprint: c.fingerprint}
 	}
-	return storeOver(ctx, log, c.op, c.id, c.last, c.lane, messages.Failed, body)
+	h := &history.History{Log: log, Operation: c.op, ID: c.id, Trace: c.last.Trace, Lane: c.lane}
+	return storeOver(ctx, h, c.last.Sequence, messages.Failed, body)
 }
 
-// storeOver stores an event in a request's lane, over the one that it was looked at with and in the trace of that. Errors:
-// errMeanwhile if there is another one now, or the log's.
-func storeOver(ctx context.Context, log history.Log, op messages.Operation, id string, last history.Entry, lane string,
-	state messages.State, body messages.Body,
-) error {
-	h := &history.History{Log: log, Operation: op, ID: id, Trace: last.Trace, Lane: lane}
+// storeOver stores an event over the one of a sequence, with which the request was looked at. Errors: errMeanwhile if there is another one
+// now, or the log's.
+func storeOver(ctx context.Context, h *history.History, last uint64, state messages.State, body messages.Body) error {
 	_, err := h.Read(ctx)
-	later, done := new(history.RetryLaterError), new(history.AlreadyDoneError)
+	done, later := new(history.AlreadyDoneError), new(history.RetryLaterError)
 	switch {
-	case errors.As(err, &done), (err == nil || errors.As(err, &later)) && h.Sequence() != last.Sequence:
-		return errMeanwhile
-	case err != nil && !errors.As(err, &later):
+	case err != nil && !errors.As(err, &done) && !errors.As(err, &later):
 		return err
+	case h.Sequence() != last:
+		return errMeanwhile
 	}
 	if err = h.Store(ctx, state, body); errors.Is(err, history.ErrFenced) {
 		return errMeanwhile

@@ -15,6 +15,7 @@ import (
 	"errand/internal/bus"
 	"errand/internal/history"
 	"errand/internal/lists/deliveries"
+	"errand/internal/oncall/inspect"
 	"errand/pkg/messages"
 )
 
@@ -102,8 +103,7 @@ func (p Person) keepRowsAway(ctx context.Context, of messages.Operation, id stri
 func (p Person) keepRowAway(ctx context.Context, m bus.Message) error {
 	subject := messages.ParseSubject(m.Subject)
 	of, state := subject.Operation, subject.State
-	rows := []messages.State{messages.Delivered, messages.Deferred, messages.Bounced, messages.Unknown}
-	if state == messages.Erased || of == messages.Delivery && !slices.Contains(rows, state) {
+	if state == messages.Erased || of == messages.Delivery && !slices.Contains(inspect.RowStates, state) {
 		return nil
 	}
 	var row struct {

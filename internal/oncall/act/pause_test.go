@@ -2,7 +2,6 @@ package act_test
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -53,36 +52,6 @@ func TestAPausedQueueGivesNothingOutUntilItIsResumed(t *testing.T) {
 	of, err = inspect.Reader{Conn: p.Conn, JS: p.JS}.Queue(t.Context(), bus.EnrollQueue, time.Now())
 	if err != nil || of.PausedUntil == nil || of.Pause != nil {
 		t.Errorf("paused anew without errand, it is paused%v, %v; nobody knows by whom", of.Pause, err)
-	}
-	body := fmt.Sprintf(`{"give_up_at":%q}`, time.Now().Add(30*time.Minute).Format(time.RFC3339))
-	if of.Outlasts(time.Now()) != "" {
-		t.Errorf("without a request: %s", of.Outlasts(time.Now()))
-	}
-	later := time.Now().Add(48 * time.Hour).Truncate(time.Second)
-	if _, err := p.JS.Publish(t.Context(), bus.EnrollQueue.Filter, fmt.Appendf(nil, `{"not_before":%q}`, later.Format(time.RFC3339))); err != nil {
-		t.Fatal(err)
-	}
-	of, err = inspect.Reader{Conn: p.Conn, JS: p.JS}.Queue(t.Context(), bus.EnrollQueue, time.Now())
-	if err != nil || of.GivenUp == nil || !of.GivenUp.Equal(later.Add(24*time.Hour)) {
-		t.Errorf("with a request that does not begin before %v: it is given up at %v, %v", later, of.GivenUp, err)
-	}
-	// The programs have GIVE_UP_AFTER.
-	status := func() bus.ProgramStatus { return bus.ProgramStatus{GiveUpAfter: 7200} }
-	if err := bus.AnswerStatus(p.Conn, "mandate-consumer", status); err != nil {
-		t.Fatal(err)
-	}
-	of, err = inspect.Reader{Conn: p.Conn, JS: p.JS}.Queue(t.Context(), bus.EnrollQueue, time.Now())
-	if err != nil || of.GivenUp == nil || !of.GivenUp.Equal(later.Add(2*time.Hour)) {
-		t.Errorf("of programs that try two hours it is given up at %v, %v, want two hours after %v", of.GivenUp, err, later)
-	}
-	for _, body := range []string{`{"request_id":"older"}`, body} {
-		if _, err := p.JS.Publish(t.Context(), bus.EnrollQueue.Filter, []byte(body)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	of, err = inspect.Reader{Conn: p.Conn, JS: p.JS}.Queue(t.Context(), bus.EnrollQueue, time.Now())
-	if says := of.Outlasts(time.Now()); err != nil || !strings.Contains(says, "ends in 29m, before the pause") {
-		t.Errorf("with a younger request of half an hour: %q, %v", says, err)
 	}
 	if batch, err := q.FetchNoWait(1); err != nil || len(batch.Messages()) > 0 {
 		t.Errorf("it gave something out, %v", err)

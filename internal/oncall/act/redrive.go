@@ -1,7 +1,6 @@
 package act
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -228,18 +227,9 @@ func reopen(ctx context.Context, log history.Log, item Item, by, why string) (ui
 	letter := item.letter.Event.Message
 	h := &history.History{Log: log, Operation: item.Operation, ID: item.RequestID, Trace: bus.TraceOf(letter.Header),
 		Lane: messages.ParseSubject(letter.Subject).Lane}
-	_, err := h.Read(ctx)
-	done, ok := errors.AsType[*history.AlreadyDoneError](err)
-	if ok && done.Sequence == item.last || err == nil && item.last == 0 && h.Sequence() == 0 {
-		err = h.Store(ctx, messages.Reopened, &messages.ReopenedBody{By: by, Why: why, Was: item.was, AfterUnknown: item.afterUnknown,
-			Batches: item.Batches, BatchSize: item.batchSize, Fingerprint: item.fingerprint})
-		if !errors.Is(err, history.ErrFenced) {
-			return h.Sequence(), err
-		}
-	} else if later := new(history.RetryLaterError); err != nil && !ok && !errors.As(err, &later) {
-		return 0, err
-	}
-	return 0, errMeanwhile
+	err := storeOver(ctx, h, item.last, messages.Reopened, &messages.ReopenedBody{By: by, Why: why, Was: item.was,
+		AfterUnknown: item.afterUnknown, Batches: item.Batches, BatchSize: item.batchSize, Fingerprint: item.fingerprint})
+	return h.Sequence(), err
 }
 
 // message is a request's message as it is published again: in its lane, if that is still there.
@@ -264,27 +254,11 @@ func (r Requests) message(ctx context.Context, op messages.Operation, id string,
 	return m, nil
 }
 
-// publish stores the message of a request that was reopened by the event of a sequence. The
-// same again changes nothing in the next minutes. A duplicate that its queue does not have was
-// taken out of there, or is another's who has used its Nats-Msg-Id, and is stored once more.
+// publish stores the message of a request that was reopened by the event of a sequence. Its id is new, since the queue may be without a
+// message that NATS still takes for a duplicate. Published by two people, it runs once.
 func (r Requests) publish(ctx context.Context, item Item, m *nats.Msg, seq uint64) error {
 	m.Header[bus.HeaderReopened] = []string{strconv.FormatUint(seq, 10)}
-	id := fmt.Sprintf("redrive.%s.%s.%d", item.Operation, item.RequestID, seq)
-	duplicate, err := r.keep(ctx, m, id)
-	if err != nil || !duplicate {
-		return err
-	}
-	waiting, err := r.Queues.Waiting(ctx, item.Operation, item.RequestID)
-	if err != nil || slices.ContainsFunc(waiting, func(w bus.Message) bool {
-		return bytes.Equal(w.Data, m.Data) && w.Header.Get(bus.HeaderReopened) == m.Header.Get(bus.HeaderReopened)
-	}) {
-		return err
-	}
-	last, err := r.Log.Leader(ctx, item.Operation, item.Operation.Filter(item.RequestID))
-	if err != nil || last.Sequence > seq { // it ran
-		return err
-	}
-	_, err = r.keep(ctx, m, id+"."+rand.Text()[:13])
+	_, err := r.keep(ctx, m, fmt.Sprintf("redrive.%s.%s.%d.%s", item.Operation, item.RequestID, seq, rand.Text()[:13]))
 	return err
 }
 

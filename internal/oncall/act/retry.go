@@ -163,5 +163,6 @@ func (r Requests) endWait(ctx context.Context, op messages.Operation, id string,
 	if err != nil {
 		return err
 	}
-	return storeOver(ctx, r.Log, op, id, last, f.Lane, messages.Deferred, body)
+	h := &history.History{Log: r.Log, Operation: op, ID: id, Trace: last.Trace, Lane: f.Lane}
+	return storeOver(ctx, h, last.Sequence, messages.Deferred, body)
 }

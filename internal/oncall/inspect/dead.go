@@ -8,13 +8,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"errand/internal/bus"
-	"errand/internal/wire"
 	"errand/pkg/messages"
 )
 
@@ -137,44 +135,6 @@ func (r Reader) lettersOfRequest(ctx context.Context, name string) (letters []De
 	}
 	slices.SortStableFunc(letters, func(a, b DeadLetter) int { return b.Time.Compare(a.Time.Time) })
 	return letters, err
-}
-
-// How long a dead letter may be left alone, and how many of the newest that are older are looked at.
-const (
-	leftAlone  = 3 * 24 * time.Hour
-	mostLookAt = 100
-)
-
-// alone counts the newest dead letters older than leftAlone whose request did not go on since, and about which nobody did anything.
-func (r Reader) alone(ctx context.Context, now time.Time) (n int, err error) {
-	scan := bus.Scan{Stream: bus.DeadLetters, Filter: "dead.>", Page: mostLookAt}
-	_, younger, err := bus.Count(ctx, r.Conn, scan.Stream, scan.Filter, now.Add(-leftAlone))
-	if scan.From = younger.Sequence; err == nil && scan.From == 0 {
-		err = scan.ToEnd(ctx, r.Conn)
-	}
-	if err != nil {
-		return 0, err
-	}
-	end := scan.From
-	scan.From -= min(end, mostLookAt)
-	page, err := scan.Next(ctx, r.Conn)
-	if err != nil {
-		return 0, err
-	}
-	var alone atomic.Int32
-	err = each(len(page), func(i int) error {
-		d := deadLetterOf(page[i])
-		last, _, err := r.last(ctx, d.Operation, d.RequestID)
-		if err != nil || d.Sequence >= end || !slices.Contains(leavesOne, messages.StateOf(last.Subject)) {
-			return err
-		}
-		act, _, err := bus.Last(ctx, r.Conn, bus.Audit, "audit.*.*."+wire.SubjectToken(d.RequestID))
-		if err == nil && !act.Time.After(d.Time.Time) {
-			alone.Add(1)
-		}
-		return err
-	})
-	return int(alone.Load()), err
 }
 
 // leavesOne are the outcomes that leave a dead letter.

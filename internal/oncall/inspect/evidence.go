@@ -75,7 +75,7 @@ func (r Reader) LogEvidence(ctx context.Context, id string, unknown []messages.U
 		}
 	}
 	seen, n := map[string]bool{}, 0
-	for _, state := range rowStates { // a message may have a million
+	for _, state := range RowStates { // a message may have a million
 		scan := bus.Scan{Stream: bus.MailDeliveries, Filter: messages.Delivery.Subject(state, id)}
 		err := scan.Each(ctx, r.Conn, func(m bus.Message) bool {
 			if e.More = n == maxRowsLooked; e.More {

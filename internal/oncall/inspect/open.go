@@ -34,8 +34,7 @@ type Queue struct {
 	FirstFree   *messages.Time     `json:"oldest_untaken,omitempty"`
 	Pulls       int                `json:"pulls"` // of programs that wait for a request
 	PausedUntil *messages.Time     `json:"paused_until,omitempty"`
-	Pause       *Pause             `json:"pause,omitempty"`    // what was recorded of the pause
-	GivenUp     *messages.Time     `json:"given_up,omitempty"` // when the first of its oldest requests is, of a paused queue
+	Pause       *Pause             `json:"pause,omitempty"` // what was recorded of the pause
 
 	delivered uint64    // sequence of the last one that a program had
 	restored  time.Time // when its history was made, if it has forgotten requests and it is younger than one of them
@@ -100,9 +99,7 @@ func (r Reader) Queue(ctx context.Context, of bus.Queue, now time.Time) (Queue, 
 		q.restored, err = bus.Younger(ctx, r.JS, of, q.Oldest.Time)
 	}
 	if err == nil && q.PausedUntil != nil {
-		if q.Pause, err = r.pause(ctx, of, *info.Config.PauseUntil); err == nil {
-			q.GivenUp, err = r.givenUp(ctx, of)
-		}
+		q.Pause, err = r.pause(ctx, of, *info.Config.PauseUntil)
 	}
 	return q, err
 }
@@ -113,44 +110,6 @@ func repair(restored time.Time) string {
 		return "nobody knows which of these were run: first read docs/on-call/disaster.md"
 	}
 	return "errand provision --missing --repair"
-}
-
-// giveUpAfter is how long a request is tried that names no end, as the programs have it by default: it counts where none answers.
-const giveUpAfter = 24 * time.Hour
-
-// lookedAt is of how many of a queue's oldest requests it is looked when they are given up: a younger one may name an earlier time.
-const lookedAt = 500
-
-// givenUp is when the first of the oldest requests of a queue is given up; nil when there is none.
-func (r Reader) givenUp(ctx context.Context, of bus.Queue) (first *messages.Time, err error) {
-	programs, err := bus.AskStatus(ctx, r.Conn)
-	if err != nil {
-		return nil, err
-	}
-	after := cmp.Or(bus.GiveUpOf(programs, of.Operation()), giveUpAfter)
-	oldest, err := (&bus.Scan{Stream: of.Stream, Filter: of.Filter, Page: lookedAt}).Next(ctx, r.Conn)
-	for _, m := range oldest {
-		meta, _ := messages.Check(of.Operation(), m.Data) // an invalid one may name it, too
-		if meta.GiveUpAt.Before(m.Time) {                 // it is run again, or names none
-			meta.GiveUpAt = slices.MaxFunc([]time.Time{m.Time, meta.NotBefore}, time.Time.Compare).Add(after)
-		}
-		if first == nil || meta.GiveUpAt.Before(first.Time) {
-			first = optional(meta.GiveUpAt)
-		}
-	}
-	return first, err
-}
-
-// Outlasts says that the pause of a queue lasts longer than one of its oldest requests is tried; "" when none is known.
-func (q Queue) Outlasts(now time.Time) string {
-	if q.PausedUntil == nil || q.GivenUp == nil || !q.GivenUp.Before(q.PausedUntil.Time) {
-		return ""
-	}
-	when := "in " + style.Span(q.GivenUp.Sub(now))
-	if q.GivenUp.Before(now) {
-		when = style.Ago(now.Sub(q.GivenUp.Time))
-	}
-	return fmt.Sprintf("the time of one of its %d oldest requests ends %s, before the pause does, and it will fail", lookedAt, when)
 }
 
 // Pause is who paused a queue, and why.
@@ -171,8 +130,11 @@ func (p *Pause) String() string {
 // this account may not read it.
 func (r Reader) pause(ctx context.Context, of bus.Queue, until time.Time) (*Pause, error) {
 	m, there, err := bus.Last(ctx, r.Conn, bus.Audit, "audit.pause.*."+of.Name)
-	if hidden(err) || err == nil && !there {
+	switch {
+	case hidden(err), err == nil && !there:
 		return nil, nil
+	case err != nil:
+		return nil, err
 	}
 	var p struct {
 		Pause
@@ -180,13 +142,11 @@ func (r Reader) pause(ctx context.Context, of bus.Queue, until time.Time) (*Paus
 		Message string `json:"message"` // how it went
 	}
 	end := until.UTC().Format(time.RFC3339)
-	if err == nil && (json.Unmarshal(m.Data, &p) != nil || !strings.HasSuffix(p.Plan, end) && !strings.HasSuffix(p.Message, end)) {
+	if json.Unmarshal(m.Data, &p) != nil || !strings.HasSuffix(p.Plan, end) && !strings.HasSuffix(p.Message, end) {
 		return nil, nil // it is not a record, or of another pause
 	}
-	if tokens := strings.Split(m.Subject, "."); err == nil && len(tokens) == 4 { // the servers hold users to subjects
-		p.Actor = wire.NameOf(tokens[2])
-	}
-	return &p.Pause, err
+	p.Actor = wire.NameOf(strings.Split(m.Subject, ".")[2]) // the servers hold users to subjects
+	return &p.Pause, nil
 }
 
 // from is how many requests a queue has from a sequence on, and when the first was stored.

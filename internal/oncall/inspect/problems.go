@@ -49,7 +49,6 @@ var ProblemKinds = []ProblemKind{
 	{"stranded", Critical, "queue", "%s: the queue has forgotten %d of its requests: %s"},
 	{"overdue", Critical, "queue", "%s: %d scheduled, due for %s and not in the queue: errand provision --missing --repair"},
 	{"paused", Info, "queue", "%s is paused for another %s%s"},
-	{"pause_outlasts", Warning, "queue", "%s: %s"},
 	{"backlog", Warning, "queue", "%s: %d waiting for a worker, the oldest for %s"},
 	{"failing", Warning, "requests", "%s: %d of %d failed in the last %s"},
 	{"uncertain", Warning, "requests", "%s: %d ended uncertain in the last hour and still are"},
@@ -59,8 +58,6 @@ var ProblemKinds = []ProblemKind{
 	{"transactions_lag", Warning, "poller", "the transaction list is read up to %s ago"},
 	{"restored", Warning, "nats",
 		"%s was made %s ago, after requests of %s that still wait: whether these were run before is not known to it"},
-	{"left_alone", Info, "requests",
-		"%d dead letters were left alone for %s: errand dead redrive --since 30d shows which are safe to run again; discard the others"},
 	{"noted", Info, "program", "%s: %s"},
 	{"stream_fills", Warning, "nats", "%s has %d%% of its maximum size"},
 	{"replicas", Warning, "nats", "%s has %d of %d replicas"},
@@ -88,10 +85,7 @@ func Problems(s Status) []Problem {
 	p.outcomes(s)
 	p.pollers(s)
 	p.nats(s)
-	rank := func(problem Problem) int {
-		return slices.IndexFunc(ProblemKinds, func(k ProblemKind) bool { return k.Kind == problem.Kind })
-	}
-	slices.SortStableFunc(p.list, func(a, b Problem) int { return rank(a) - rank(b) })
+	slices.SortStableFunc(p.list, func(a, b Problem) int { return rank(a.Kind) - rank(b.Kind) })
 	return p.list
 }
 
@@ -101,12 +95,15 @@ type problems struct {
 }
 
 func (p *problems) add(kind string, args ...any) {
-	i := slices.IndexFunc(ProblemKinds, func(k ProblemKind) bool { return k.Kind == kind })
-	k := ProblemKinds[i]
+	k := ProblemKinds[rank(kind)]
 	problem := Problem{kind, k.Severity, k.Where, fmt.Sprintf(k.Says, args...)}
 	if !slices.Contains(p.list, problem) { // replicas and lanes say the same
 		p.list = append(p.list, problem)
 	}
+}
+
+func rank(kind string) int {
+	return slices.IndexFunc(ProblemKinds, func(k ProblemKind) bool { return k.Kind == kind })
 }
 
 func (p *problems) since(t *messages.Time) time.Duration { return p.now.Sub(t.Time) }
@@ -151,9 +148,6 @@ func (p *problems) queues(s Status) {
 		if q.PausedUntil != nil {
 			p.add("paused", q, style.Span(p.since(q.PausedUntil)), q.Pause)
 		}
-		if outlasts := q.Outlasts(p.now); outlasts != "" {
-			p.add("pause_outlasts", q, outlasts)
-		}
 		if q.Stranded > 0 {
 			p.add("stranded", q, q.Stranded, repair(q.restored))
 		}
@@ -189,9 +183,6 @@ func (p *problems) outcomes(s Status) {
 		if o.State == messages.Uncertain && o.Still > 0 {
 			p.add("uncertain", o.Operation, o.Still)
 		}
-	}
-	if s.LeftAlone > 0 {
-		p.add("left_alone", s.LeftAlone, style.Span(leftAlone))
 	}
 }
 

@@ -81,11 +81,6 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 			s.Queues[0].PausedUntil, s.Queues[0].Pause = &until, &Pause{"olga", "INC-4711"}
 		}, []string{"paused: mandate.enroll is paused for another 60m by olga: INC-4711"}},
 		{func(s *Status) {
-			until, given := ago(-3*time.Hour), ago(-2*time.Hour)
-			s.Queues[0].PausedUntil, s.Queues[0].GivenUp = &until, &given
-		}, []string{"paused: mandate.enroll is paused for another 3h",
-			"pause_outlasts: mandate.enroll: the time of one of its 500 oldest requests ends in 2h, before the pause does, and it will fail"}},
-		{func(s *Status) {
 			at := ago(121 * time.Second)
 			s.due[1] = Queue{Operation: messages.Send, Untaken: 7, FirstFree: &at}
 		},
@@ -225,8 +220,10 @@ func TestCancelledRequestsAreNoFailures(t *testing.T) {
 		{1, messages.Failed, messages.ReasonConflict, []string{"mail.send: 5 of 17 failed in the last hour"}},
 	} {
 		for i := range c.n {
-			if c.reason == messages.ReasonCancelled { // as an act is before it is done
-				in.store(fmt.Sprintf("audit.cancel.ann.failed-cancelled-%d", i), body{})
+			if c.reason == messages.ReasonCancelled {
+				subject := fmt.Sprintf("audit.cancel.ann.failed-cancelled-%d", i)
+				in.store(subject, body{"operation": messages.Send}) // as an act is before it is done
+				in.store(subject, body{"operation": messages.Send, "result": "done"})
 			}
 		}
 		outcomes(c.n, c.state, c.reason)
@@ -293,11 +290,9 @@ var alertsOf = map[string][]string{
 }
 
 var noAlert = map[string]string{
-	"pause_outlasts": "programs do not read what waits; ErrandPaused informs of the pause",
-	"left_alone":     "programs do not read dead letters; ErrandFailed and ErrandUncertain informed of each",
-	"restored":       "a person who restores a stream looks at the status; programs do not know when a stream was made",
-	"noted":          "the program works all the same",
-	"storage":        "no program may ask for the account's storage",
+	"restored": "a person who restores a stream looks at the status; programs do not know when a stream was made",
+	"noted":    "the program works all the same",
+	"storage":  "no program may ask for the account's storage",
 }
 
 // alertsAlone are the alerts for which status has no problem, and why.
@@ -391,42 +386,4 @@ func TestForgottenRequestsOfALostHistoryAreNotToBeDelivered(t *testing.T) {
 		t.Fatal(err)
 	}
 	says("nobody knows which of these were run: first read docs/on-call/disaster.md")
-}
-
-// A request that failed days ago is somebody's to look at, until it is run again, resolved or discarded.
-func TestDeadLettersThatWereLeftAloneAreSeen(t *testing.T) {
-	t.Parallel()
-	in := provisioned(t)
-	for i := range mostLookAt + 5 {
-		id := fmt.Sprint("r", i)
-		in.store("mail.send.failed."+id, body{"reason": "refused"})
-		in.store("dead.mail.send.requested", body{"request_id": id}, bus.HeaderRequestID, id)
-	}
-	said := func(after time.Duration) string {
-		t.Helper()
-		s, err := in.Status(t.Context(), time.Now().Add(after))
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.Problems = slices.DeleteFunc(s.Problems, func(p Problem) bool { return p.Kind != "left_alone" || p.Severity != Info })
-		return strings.Join(ids(s.Problems, func(p Problem) string { return p.What }), "\n")
-	}
-	wants := func(n int, after time.Duration) {
-		t.Helper()
-		want := fmt.Sprintf("%d dead letters were left alone for 3d", n)
-		if got := said(after); n == 0 && got != "" || n > 0 && !strings.HasPrefix(got, want) {
-			t.Errorf("after %v: %q, want %q", after, got, want)
-		}
-	}
-	wants(0, leftAlone-time.Minute)
-	wants(mostLookAt, leftAlone+time.Minute)
-	in.store("mail.send.reopened.r7", body{"by": "ann"})
-	in.store("mail.send.accepted.r7", body{})
-	in.store("audit.discard.ann.r8", body{})
-	in.store("audit.discard.ann.other", body{})
-	wants(mostLookAt-2, leftAlone+time.Minute)
-	for i := range mostLookAt + 5 {
-		in.store(fmt.Sprint("mail.send.erased.r", i), body{})
-	}
-	wants(0, leftAlone+time.Minute)
 }

@@ -122,7 +122,7 @@ func TestStatusReadsNoneOfManyFailures(t *testing.T) {
 	<-in.js.PublishAsyncComplete()
 	in.store("mail.send.failed.r7", body{"reason": "cancelled"})
 	in.store("audit.cancel.ann.r7", body{})
-	in.store("audit.cancel.ann.r7", body{"result": "done"})
+	in.store("audit.cancel.ann.r7", body{"operation": messages.Send, "result": "done"})
 	before := in.Conn.Stats().InMsgs
 	s, err := in.Status(t.Context(), time.Now())
 	failing := func(p Problem) bool { return p.What == "mail.send: 5000 of 5001 failed in the last hour" }

@@ -2,8 +2,8 @@ package inspect
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -11,7 +11,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/bus"
-	"errand/internal/wire"
 	"errand/pkg/messages"
 )
 
@@ -27,7 +26,6 @@ type Status struct {
 	Transactions *Poller  `json:"transaction_poller,omitempty"`
 	Streams      []Stream `json:"streams"`
 	Storage      Storage  `json:"storage"`
-	LeftAlone    int      `json:"left_alone"` // dead letters that nobody did anything about for days, of the newest such
 
 	due [2]Queue // what of the schedules is not in its queue though its time has come
 }
@@ -96,7 +94,6 @@ func (r Reader) Status(ctx context.Context, now time.Time) (Status, error) {
 		func() (err error) { s.due[0], err = r.due(ctx, messages.Enroll, bus.EnrollSchedules); return err },
 		func() (err error) { s.due[1], err = r.due(ctx, messages.Send, bus.SendSchedules); return err },
 		func() (err error) { s.Storage, err = r.storage(ctx); return err },
-		func() (err error) { s.LeftAlone, err = r.alone(ctx, now); return err },
 		func() (err error) { s.Queues, err = r.Queues(ctx, now, Operations...); return err },
 	}
 	configs := slices.DeleteFunc(bus.Streams(bus.Limits{}), func(c jetstream.StreamConfig) bool {
@@ -176,32 +173,22 @@ func (r Reader) outcomes(ctx context.Context, now time.Time) ([]Outcome, error) 
 	})
 }
 
-// cancelled looks at what people cancelled, not at all that failed. An act is recorded before it is done.
+// cancelled counts what people cancelled, by the records in AUDIT of how it went.
 func (r Reader) cancelled(ctx context.Context, o *Outcome, now time.Time) error {
-	ids := map[string]bool{}
-	acts := bus.Scan{Stream: bus.Audit, Filter: "audit.cancel.*.*", Since: now.Add(-window - time.Minute)}
-	if err := acts.Each(ctx, r.Conn, func(m bus.Message) bool {
-		if id := wire.NameOf(m.Subject[strings.LastIndex(m.Subject, ".")+1:]); wire.IsID(id) {
-			ids[id] = true
+	acts := bus.Scan{Stream: bus.Audit, Filter: "audit.cancel.*.*", Since: now.Add(-window)}
+	return acts.Each(ctx, r.Conn, func(m bus.Message) bool {
+		var record struct {
+			Operation messages.Operation `json:"operation"`
+			Result    string             `json:"result"`
 		}
-		return true
-	}); err != nil {
-		return err
-	}
-	targets, failed := slices.Collect(maps.Keys(ids)), make([]bus.Message, len(ids))
-	err := each(len(targets), func(i int) (err error) {
-		failed[i], _, err = bus.Last(ctx, r.Conn, bus.EventsOf(o.Operation), o.Operation.Subject(messages.Failed, targets[i]))
-		return err
-	})
-	for _, m := range failed {
-		if ago := now.Sub(m.Time); ago < window && factsOf(m.Data).Reason == messages.ReasonCancelled {
+		if json.Unmarshal(m.Data, &record) == nil && record.Operation == o.Operation && record.Result == "done" {
 			o.Cancelled++
-			if ago < recentWindow {
+			if now.Sub(m.Time) < recentWindow {
 				o.RecentlyCancelled++
 			}
 		}
-	}
-	return err
+		return true
+	})
 }
 
 func (r Reader) watermark(ctx context.Context, stream string, list messages.Operation) (p Poller, err error) {

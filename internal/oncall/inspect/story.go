@@ -271,11 +271,11 @@ func EndedAs(state messages.State, body []byte) string {
 	return text
 }
 
-// rowStates are what the sending log says of a mail.
-var rowStates = []messages.State{messages.Delivered, messages.Deferred, messages.Bounced, messages.Unknown}
+// RowStates are what the sending log says of a mail.
+var RowStates = []messages.State{messages.Delivered, messages.Deferred, messages.Bounced, messages.Unknown}
 
 func (r Reader) deliveries(ctx context.Context, s *Story, id string) error {
-	for _, state := range rowStates {
+	for _, state := range RowStates {
 		n, _, err := bus.Count(ctx, r.Conn, bus.MailDeliveries, messages.Delivery.Subject(state, id), time.Time{})
 		if err != nil {
 			return err

@@ -9,9 +9,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -48,24 +46,6 @@ func Configured(dir, config string) (*NATS, error) {
 		return nil, err
 	}
 	return start(dir, server.Options{}, "listen: "+addresses[0]+"\n"+config)
-}
-
-// Cluster starts servers that form a cluster, named n0, n1 and so on, each with its data in a directory below dir.
-func Cluster(dir string, servers int) (all []*NATS, err error) {
-	routes, err := Addresses(servers)
-	for i := 0; err == nil && i < servers; i++ {
-		var n *NATS
-		n, err = Configured(filepath.Join(dir, strconv.Itoa(i)), fmt.Sprintf(
-			"server_name: n%d\ncluster { name: devkit, listen: %q, routes: [nats://%s] }", i, routes[i], strings.Join(routes, ", nats://")))
-		all = append(all, n)
-	}
-	if err != nil {
-		for _, n := range all {
-			n.Close()
-		}
-		return nil, err
-	}
-	return all, nil
 }
 
 // Ports are given out in turn, from a random one on, so that no server gets the port of another that is away.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -26,19 +27,20 @@ type Cluster struct {
 func NewCluster(t testing.TB) *Cluster {
 	t.Helper()
 	Full(t)
-	servers, err := devkit.Cluster(t.TempDir(), 3)
+	routes, err := devkit.Addresses(3)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &Cluster{t: t, servers: servers}
-	for _, n := range servers {
-		t.Cleanup(n.Close)
+	c := &Cluster{t: t}
+	for i, route := range routes {
+		n := Configured(t, fmt.Sprintf("server_name: n%d\ncluster { name: devkit, listen: %q, routes: [nats://%s] }", i, route,
+			strings.Join(routes, ", nats://")))
 		nc, err := n.Connect()
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(nc.Close)
-		c.Conns = append(c.Conns, nc)
+		c.servers, c.Conns = append(c.servers, n), append(c.Conns, nc)
 	}
 	return c
 }
