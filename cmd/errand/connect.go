@@ -15,17 +15,21 @@ import (
 	"github.com/rs/zerolog"
 
 	"errand/internal/bus"
+	"errand/internal/bus/natscontext"
 	"errand/internal/oncall/act"
 	"errand/internal/oncall/inspect"
 	"errand/internal/programs"
 	"errand/internal/retry"
 )
 
-// access says how a command reaches NATS.
-type access struct{ bus.Connection }
+type access struct{ natscontext.Options }
 
 func (a access) open(ctx context.Context, name string, c console) (broker, error) {
-	return connect(ctx, a.Connection, name, c.warnings())
+	to, err := a.Resolve()
+	if err != nil {
+		return broker{}, invalid("NATS_CONTEXT", "%v", err)
+	}
+	return connect(ctx, to, name, c.warnings())
 }
 
 // with opens a connection for work, and says what an error of the server means.

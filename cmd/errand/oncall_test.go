@@ -3,11 +3,14 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/alecthomas/kong"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -194,6 +197,61 @@ func TestWhoMayActPausesAndIsRecorded(t *testing.T) {
 			t.Parallel()
 			refused(t, what, args...)
 		})
+	}
+}
+
+// A person connects to NATS as the nats tool does.
+func TestAContextOfTheNATSToolIsUsed(t *testing.T) {
+	n := shipped(t)
+	dir := t.TempDir()
+	t.Setenv("XDG_CONFIG_HOME", dir)
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Join(dir, "nats", "context"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "nats", "context", name+".json"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("prod", fmt.Sprintf(`{"description":"","url":%q,"user":"ann","password":"secret","creds":"","color_scheme":"","tls_first":false}`,
+		n.URL))
+	write("other", fmt.Sprintf(`{"url":%q,"user":"ann","password":"secret","jetstream_event_prefix":"leaf"}`, n.URL))
+	write("twice", `{"jetstream_domain":"leaf","jetstream_api_prefix":"JS.leaf.API"}`)
+	write("broken", `{`)
+	if out := errand(t, "", "list", "--context", "prod"); out != "none\n" {
+		t.Errorf("with a context: %q", out)
+	}
+	failing(t, "does not authorize", "list", "--context", "prod", "--nats-user", "ann", "--nats-password", "wrong")
+	misconfigured(t, `no context "prd"`, "list", "--context", "prd")
+	misconfigured(t, "there are: broken, other, prod, twice", "list", "--context", "prd")
+	misconfigured(t, "has jetstream_event_prefix, which errand does not know", "list", "--context", "other")
+	misconfigured(t, "NATS_JS_DOMAIN and NATS_JS_PREFIX: give one of them", "list", "--context", "twice")
+	misconfigured(t, "cannot be read", "list", "--context", "broken")
+	misconfigured(t, "is not a valid name", "list", "--context", "../prod")
+}
+
+func TestEveryCommandThatReachesNATSTakesAContext(t *testing.T) {
+	t.Parallel()
+	parser, err := kong.New(new(cli), kong.Name("errand"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, command := range parser.Model.Leaves(false) {
+		has := map[string]bool{}
+		for _, flag := range command.Flags {
+			has[flag.Name] = true
+		}
+		if has["nats-creds"] {
+			found++
+			if !has["context"] {
+				t.Errorf("%s takes no --context", command.FullPath())
+			}
+		}
+	}
+	if found < 10 {
+		t.Errorf("%d commands reach NATS, want 10 or more", found)
 	}
 }
 

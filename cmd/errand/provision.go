@@ -100,7 +100,11 @@ func (p *provision) provision(ctx context.Context, c console, b broker, limits b
 
 // tryPasswords refuses to go on when the servers let in a user without its password. Servers without users are for development.
 func (p *provision) tryPasswords(c console) error {
-	err := bus.TryPasswords(p.NATS.Connection, slices.Concat(bus.Users, p.Users))
+	to, err := p.NATS.Resolve()
+	if err != nil {
+		return err
+	}
+	err = bus.TryPasswords(to, slices.Concat(bus.Users, p.Users))
 	if errors.Is(err, bus.ErrNoPasswords) {
 		fmt.Fprintln(c.errs, c.paint(yellow, "warning: "+err.Error()))
 		return nil

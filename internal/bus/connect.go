@@ -40,6 +40,8 @@ type Connection struct {
 
 	AllowPlain bool `name:"allow-plain-nats" env:"ALLOW_PLAIN_NATS" help:"Allow a NATS password or token without TLS to a server that is not on this machine."`
 
+	// InboxPrefix replaces the user's inbox.
+	InboxPrefix string `kong:"-"`
 	// Dialer replaces the network in tests.
 	Dialer nats.CustomDialer `kong:"-"`
 }
@@ -117,7 +119,7 @@ func Connect(c Connection, name string, log zerolog.Logger) (*nats.Conn, error) 
 	opts := []nats.Option{
 		nats.Name(name),
 		// One for each user, so that none receives another's answers. Without NATS_USER it is the program's name.
-		nats.CustomInboxPrefix("_INBOX_" + inboxToken(cmp.Or(c.User, name))),
+		nats.CustomInboxPrefix(cmp.Or(c.InboxPrefix, "_INBOX_"+inboxToken(cmp.Or(c.User, name)))),
 		nats.MaxReconnects(-1), // the default gives up after two minutes, for good
 		nats.ReconnectWait(retry.Reconnect),
 		nats.RetryOnFailedConnect(true),

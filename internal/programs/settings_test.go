@@ -114,7 +114,7 @@ func TestAMisspeltVariableIsNamedWithTheSettingThatWasMeant(t *testing.T) {
 		"NATS_URI":              "NATS_URL",
 		"NATS_PASWORD":          "NATS_PASSWORD",
 		// What is set, what others set, and what is near to nothing.
-		"CONCURRENCY": "", "MAIL_API_KEY": "", "DATE": "", "RATES": "", "PATH": "", "GOGC": "", "LOG_DIR": "",
+		"CONCURRENCY": "", "MAIL_API_KEY": "", "DATE": "", "RATES": "", "PATH": "", "GOGC": "", "LOG_DIR": "", "NATS_CONTEXT": "",
 		"POLL_INTERVAL": "",
 		// What Kubernetes gives a container for services named nats, nats-url and mandate-api.
 		"NATS_PORT": "", "NATS_SERVICE_HOST": "", "NATS_SERVICE_PORT": "", "NATS_SERVICE_PORT_CLIENT": "", "NATS_PORT_4222_TCP": "",

@@ -1,9 +1,13 @@
 package console
 
 import (
+	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"errand/internal/oncall/index"
+	"errand/internal/oncall/inspect"
 	"errand/internal/style"
 	"errand/pkg/messages"
 )
@@ -112,4 +116,50 @@ func gridUnit(top int) int {
 			}
 		}
 	}
+}
+
+// minute is the worst of a queue in one minute: how many waited there, and for how long the next of them had waited for a worker.
+type minute struct {
+	At    time.Time
+	Depth uint64
+	Wait  time.Duration
+}
+
+const keptMinutes = 60
+
+// pastOf adds a status to what is known of queues. It leaves what was known before as it is: pages read it.
+func pastOf(past map[string][]minute, s inspect.Status) map[string][]minute {
+	now := map[string][]minute{}
+	for _, q := range s.Queues {
+		m := minute{At: s.At.Truncate(time.Minute), Depth: q.Untaken + uint64(max(0, q.Taken))}
+		if q.FirstFree != nil {
+			m.Wait = s.At.Sub(q.FirstFree.Time)
+		}
+		all := slices.Clone(past[q.String()])
+		if last := len(all) - 1; last >= 0 && all[last].At.Equal(m.At) {
+			m.Depth, m.Wait, all = max(m.Depth, all[last].Depth), max(m.Wait, all[last].Wait), all[:last]
+		}
+		all = append(all, m)
+		now[q.String()] = slices.DeleteFunc(all, func(old minute) bool { return m.At.Sub(old.At) >= keptMinutes*time.Minute })
+	}
+	return now
+}
+
+// spark is a line of the last hour in a drawing of 60 by 16, and its highest value in words.
+type spark struct{ Points, Most string }
+
+// Sparks are a queue's depth and latency.
+func (k known) Sparks(q inspect.Queue) []spark {
+	past, most := k.Past[q.String()], minute{}
+	for _, m := range past {
+		most.Depth, most.Wait = max(most.Depth, m.Depth), max(most.Wait, m.Wait)
+	}
+	var depth, wait strings.Builder
+	for _, m := range past {
+		x := keptMinutes - int(k.Status.At.Truncate(time.Minute).Sub(m.At)/time.Minute)
+		fmt.Fprintf(&depth, "%d,%.1f ", x, 15-14*float64(m.Depth)/float64(max(1, most.Depth)))
+		fmt.Fprintf(&wait, "%d,%.1f ", x, 15-14*m.Wait.Seconds()/max(1, most.Wait.Seconds()))
+	}
+	return []spark{{depth.String(), "up to " + style.Count(most.Depth) + " waiting"},
+		{wait.String(), "waited up to " + style.Span(most.Wait)}}
 }

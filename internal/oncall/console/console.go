@@ -33,7 +33,7 @@ import (
 
 // Program is the console's configuration.
 type Program struct {
-	programs.Base
+	programs.Pages
 	programs.RecipientKey
 	Access access.Config `embed:"" group:"access"`
 	Dir    string        `env:"CONSOLE_DIR" default:"console-index" help:"Directory of the index; one per replica." group:"program"`

@@ -560,20 +560,57 @@ func TestScheduledRequestsAreCountedAndAreNoReason(t *testing.T) {
 	}
 }
 
-func TestTimesAreInTheZoneOfTheBrowser(t *testing.T) {
+func TestTimesAreInTheZoneThatTheReaderChose(t *testing.T) {
 	t.Parallel()
 	in := installed(t)
 	in.store("mandate.enroll.succeeded.order-1", body{"request_id": "order-1"})
 	in.shows("/requests/order-1", "Times are in UTC")
-	for zone, want := range map[string]string{"Asia/Kuala_Lumpur": "Asia/Kuala_Lumpur", "../../etc/passwd": "UTC"} {
-		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, in.base+"/requests/order-1", nil)
-		r.AddCookie(&http.Cookie{Name: "errand-zone", Value: zone})
+	for _, c := range []struct{ zone, back, want string }{
+		{"Asia/Kuala_Lumpur", "/requests/order-1?x=1", "/requests/order-1?x=1"},
+		{"Asia/Kuala_Lumpur", "//example.com/x", "/x"},
+		{"Asia/Kuala_Lumpur", "https://example.com//x", "/"},
+		{"../../etc/passwd", "/", ""},
+	} {
+		form := url.Values{"zone": {c.zone}, "back": {c.back}}
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, in.base+"/zone", strings.NewReader(form.Encode()))
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		w := httptest.NewRecorder()
+		in.setZone(w, r, anybody)
+		if got := w.Result().Header.Get("Location"); got != c.want {
+			t.Errorf("%s leads back to %q, want %q", c.back, got, c.want)
+		}
+		if c.want == "" {
+			continue
+		}
+		r = httptest.NewRequestWithContext(t.Context(), http.MethodGet, in.base+"/requests/order-1", nil)
+		r.AddCookie(w.Result().Cookies()[0])
 		shown := httptest.NewRecorder()
 		in.handler().ServeHTTP(shown, r)
-		hour := map[string]int{"Asia/Kuala_Lumpur": 8}[want]
-		clock := time.Now().In(time.FixedZone("", hour*60*60)).Format("15:04:")
-		if page := shown.Body.String(); !strings.Contains(page, "Times are in "+want) || !strings.Contains(page, ">"+clock) {
-			t.Errorf("at %s the page is\n%s", clock, page)
+		kualaLumpur := time.Now().In(time.FixedZone("", 8*60*60)).Format("15:04:")
+		if page := shown.Body.String(); !strings.Contains(page, "Times are in Asia/Kuala_Lumpur") || !strings.Contains(page, ">"+kualaLumpur) {
+			t.Errorf("at %s the page is\n%s", kualaLumpur, page)
 		}
+	}
+}
+
+// A queue's line of the last hour has the worst of each minute, and forgets what is older.
+func TestAQueuesLastHourIsTheWorstOfEachMinute(t *testing.T) {
+	t.Parallel()
+	began := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+	var k known
+	for i := range 90 * 2 {
+		at := began.Add(time.Duration(i) * 30 * time.Second)
+		free := messages.Time{Time: at.Add(-time.Duration(i%2) * time.Minute)}
+		k.Status = inspect.Status{At: messages.Time{Time: at}, Queues: []inspect.Queue{{Operation: messages.Send,
+			Untaken: uint64(100 * (1 - i%2)), Taken: i, FirstFree: &free}}}
+		k.Past = pastOf(k.Past, k.Status)
+	}
+	past := k.Past["mail.send"]
+	if len(past) != keptMinutes || past[0] != (minute{began.Add(30 * time.Minute), 160, time.Minute}) {
+		t.Errorf("it keeps %d, the oldest %+v", len(past), past[0])
+	}
+	sparks := k.Sparks(k.Status.Queues[0])
+	if sparks[0].Most != "up to 278 waiting" || sparks[1].Most != "waited up to 1m" || !strings.HasSuffix(sparks[0].Points, " 60,1.0 ") {
+		t.Errorf("it is drawn as %+v", sparks)
 	}
 }

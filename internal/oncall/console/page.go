@@ -37,7 +37,7 @@ type frame struct {
 	Notices             []notice
 	Problems            int
 	Tag                 string // of this version; "" for a page that does not change
-	Zone                string // in which times are
+	Zone, Path          string // in which times are; of this page
 	Style, Icon, Script string
 }
 
@@ -58,7 +58,7 @@ func (s *Server) show(w http.ResponseWriter, r *http.Request, user access.User, 
 	if err == nil {
 		err = t.Funcs(times(zone)).ExecuteTemplate(&body, part, frame{page: p, User: user, Links: links, Notices: s.watch.notices(),
 			Problems: len(s.watch.get().Status.Problems),
-			Tag:      tag, Zone: zone.String(),
+			Tag:      tag, Zone: zone.String(), Path: r.URL.RequestURI(),
 			Style: style.Style.Path, Icon: style.Icon.Path, Script: script.Path})
 	}
 	if err != nil {

@@ -83,6 +83,7 @@ func (s *Server) handler() http.Handler {
 		mux.Handle(pattern, s.guard.Allow(cmp.Or(v.role, access.Read), s.serve(v)))
 	}
 	mux.Handle("POST /find", s.guard.Allow(access.Read, s.submit(s.startFind)))
+	mux.Handle("POST /zone", s.guard.Allow(access.Read, s.setZone))
 	mux.Handle("POST /requests/{id}/reveal", s.guard.Allow(access.Reveal, s.revealed))
 	for pattern, do := range map[string]action{
 		"POST /requests/{id}/cancel":  s.by(s.cancel),

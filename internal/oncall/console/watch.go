@@ -31,6 +31,7 @@ type known struct {
 	Stuck  inspect.Stuck
 	Lag    index.Lag
 	Said   map[index.Kind]example // by an upstream, of the top reasons
+	Past   map[string][]minute    // of the last hour, the oldest first
 	Err    error                  // why it could not be updated
 	Since  time.Time              // when that began
 }
@@ -59,7 +60,8 @@ func (w *watch) look(ctx context.Context) {
 	w.known.Lag = lag
 	switch {
 	case err == nil:
-		w.known.Status, w.known.Stuck, w.known.Said, w.known.Err = status, stuck, said, nil
+		w.known.Status, w.known.Stuck, w.known.Err = status, stuck, nil
+		w.known.Past, w.known.Said = pastOf(w.known.Past, status), said
 	case w.known.Err == nil:
 		w.known.Err, w.known.Since = err, now
 	}

@@ -3,19 +3,46 @@ package console
 import (
 	"html/template"
 	"net/http"
+	"net/url"
+	"strings"
 	"time"
 
+	"errand/internal/oncall/access"
 	"errand/internal/style"
 )
 
-// zoneOf is the time zone in which a reader wants times: the browser's, which the script says in a cookie, and UTC without scripts.
+// zoneCookie keeps the time zone that a reader chose. At first the script sets it to the browser's.
+const zoneCookie = "errand-zone"
+
+// zoneOf is the time zone in which a reader wants times, UTC where none is chosen.
 func zoneOf(r *http.Request) *time.Location {
-	if named, err := r.Cookie("errand-zone"); err == nil {
-		if zone, err := time.LoadLocation(named.Value); err == nil {
+	if chosen, err := r.Cookie(zoneCookie); err == nil {
+		if zone, err := time.LoadLocation(chosen.Value); err == nil {
 			return zone
 		}
 	}
 	return time.UTC
+}
+
+func (s *Server) setZone(w http.ResponseWriter, r *http.Request, user access.User) {
+	zone, err := time.LoadLocation(r.FormValue("zone"))
+	back, unread := url.Parse(r.FormValue("back"))
+	if err != nil || unread != nil {
+		s.show(w, r, user, s.errorPage(wrong("That is not a time zone such as Asia/Kuala_Lumpur or UTC.")), "")
+		return
+	}
+	//nolint:gosec // no secret, and the script sets it too
+	http.SetCookie(w, &http.Cookie{Name: zoneCookie, Value: zone.String(), Path: "/", MaxAge: 400 * 24 * 3600, SameSite: http.SameSiteLaxMode})
+	http.Redirect(w, r, returnPath(back), http.StatusSeeOther)
+}
+
+// returnPath returns the path and query of a page of this console, "/" for anything else.
+func returnPath(u *url.URL) string {
+	path := u.RequestURI()
+	if !strings.HasPrefix(path, "/") || strings.HasPrefix(path, "//") || strings.Contains(path, `\`) || len(path) > 1000 {
+		return "/"
+	}
+	return path
 }
 
 // times are the functions of templates that write times in a zone.

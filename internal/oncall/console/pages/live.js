@@ -96,13 +96,14 @@ async function listen() {
   }
 }
 
-// Times are in the browser's zone.
-const zone = `errand-zone=${Intl.DateTimeFormat().resolvedOptions().timeZone}`;
-const zoned = () => document.cookie.split("; ").includes(zone);
-if (!zoned()) {
-  document.cookie = `${zone}; path=/; max-age=34560000; samesite=lax`;
-  if (tag && zoned()) location.reload();
+// Until somebody chooses another, times are in the browser's zone.
+const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+if (!document.cookie.includes("errand-zone=")) {
+  document.cookie = `errand-zone=${zone}; path=/; max-age=34560000; samesite=lax`;
+  if (tag && document.cookie.includes("errand-zone=")) location.reload();
 }
+const zones = document.getElementById("zones");
+for (const name of [zone, ...Intl.supportedValuesOf("timeZone")]) zones?.append(new Option(name, name));
 
 // Keys: / finds, a number opens a page, ? shows the list.
 if (location.hash === "#word") document.getElementById("word")?.focus();
