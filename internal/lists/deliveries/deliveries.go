@@ -7,11 +7,11 @@
 //	Swept ─► mail.delivery.summary, mail.send.resolved
 //
 //	deliveries.go  the log as the list and the sink of a sweeper; whose mail bounced for good, for the suppressions
-//	row.go         a row: its identity, ids, times and event
+//	row.go         a row: its identity, ids, times and state
 //	requests.go    reads what the mail consumer publishes about its requests and calls
-//	calls.go       recent calls; addresses.go by whom they were made to; recipients.go what became of these
+//	calls.go       recent calls, and how many are kept; addresses.go by whom they were made to; recipients.go what became of these
 //	match.go       a row's call, by the clock of the service
-//	report.go      summaries, and requests of unknown fate that rows prove to have been sent
+//	report.go      summaries, and resolves requests of unknown fate that rows prove to have been sent
 //
 // Only match.go decides whose a row is, and only an exact match may prove anything.
 package deliveries

@@ -22,7 +22,7 @@ type background struct {
 	openAt         time.Time
 	search         search
 	complete       time.Time // since when all that was listed is stored; zero: nobody knows
-	before         *reading  // the complete reading before the last one
+	before         *reading  // the last complete reading; while one ends, the one before it
 	depth          int       // rows at which readings end in front of what the total says; 0 if they do not
 	depthAt        time.Time // when the first of these readings began
 	paid           time.Time // until when pages were taken
@@ -129,7 +129,7 @@ func (r *run[T]) step(ctx context.Context, of **reading, until time.Time) error 
 	*of = nil
 	switch {
 	case w.skipped:
-	case of == &r.scan || w.Back.IsZero():
+	case of == &r.scan || w.since.IsZero():
 		r.ended(w)
 	default:
 		r.readLast.Store(w)
@@ -149,9 +149,9 @@ func (r *run[T]) ended(of *reading) {
 	}
 	if r.before = of; sure != nil {
 		r.readLast.Store(sure)
-		r.complete = sure.Began
+		r.complete = sure.began
 	}
-	if r.anchorAt.Before(of.Began) { // no head has come through meanwhile
+	if r.anchorAt.Before(of.began) { // no head has come through meanwhile
 		r.anchor(of)
 	}
 }

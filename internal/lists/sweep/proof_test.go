@@ -13,8 +13,8 @@ import (
 func (w *world) complete(r *row, listed time.Time) {
 	w.sink.onSwept = func(time.Time) {
 		last := w.sweeper.readLast.Load()
-		if last != nil && last.Back.IsZero() && last.Began.After(listed) && w.told[r.id(r.states)] == 0 {
-			w.Errorf("%v after the row was listed the reading of %v is said to be complete", time.Since(listed), last.Began)
+		if last != nil && last.since.IsZero() && last.began.After(listed) && w.told[r.id(r.states)] == 0 {
+			w.Errorf("%v after the row was listed the reading of %v is said to be complete", time.Since(listed), last.began)
 			w.sink.onSwept = nil
 		}
 	}

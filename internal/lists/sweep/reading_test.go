@@ -29,7 +29,7 @@ func readList(list *[]uint64, size int, change func(page int) (total int)) (w *r
 				last = max(last, k)
 			}
 		}
-		if !w.back() && !w.skipped && slices.ContainsFunc(*list, func(k uint64) bool { return k < last && !seen[k] }) {
+		if !w.rereads() && !w.skipped && slices.ContainsFunc(*list, func(k uint64) bool { return k < last && !seen[k] }) {
 			holes++
 		}
 	}

@@ -83,7 +83,7 @@ func (r *run[T]) follow(ctx context.Context, w *reading, enough func() bool) err
 	var ahead sync.WaitGroup
 	defer ahead.Wait()
 	defer stop()
-	w.moveOn(r.state.Total)
+	w.jump(r.state.Total)
 	page, err := r.page(ctx, w.page)
 	for {
 		if err != nil {
@@ -139,16 +139,16 @@ func (r *run[T]) note(w *reading, page Page[T]) {
 	}
 	switch {
 	case w.done:
-		w.Back = time.Time{}
-	case joins && !w.back() && r.state.NewestFirst && !newest.IsZero():
+		w.since = time.Time{} // at the list's end: it was a whole one
+	case joins && !w.rereads() && r.state.NewestFirst && !newest.IsZero():
 		isNew := func(row Row[T]) bool { return !row.At.Before(r.since) && r.known.stored(row.ID).IsZero() }
-		w.done = newest.Before(w.Back.Add(-r.Overlap)) && !slices.ContainsFunc(page.Rows, isNew) // however old it says it is
+		w.done = newest.Before(w.since.Add(-r.Overlap)) && !slices.ContainsFunc(page.Rows, isNew) // however old it says it is
 	}
 }
 
 // believe decides whether a reading that has ended was complete. Empty pages are the end of the list, though its total says more,
 // if they are found again, not nearer. Where a total that stands still may hide that the list drops rows in front and grows
-// behind, or no total says where it ends, the first page must be the same when it is read again.
+// behind, or no total says where it ends, the first page must begin with the same row when it is read again.
 func (r *run[T]) believe(ctx context.Context, w *reading) error {
 	switch {
 	case !w.done:
@@ -156,11 +156,11 @@ func (r *run[T]) believe(ctx context.Context, w *reading) error {
 	case !w.short:
 		r.depth = 0
 	case r.depth == 0 || w.end < r.depth:
-		r.depth, r.depthAt, w.skipped = w.end, w.Began, true
+		r.depth, r.depthAt, w.skipped = w.end, w.began, true
 	default:
-		w.skipped = w.skipped || w.Began.Sub(r.depthAt) < r.roundEvery()
+		w.skipped = w.skipped || w.began.Sub(r.depthAt) < r.roundEvery()
 	}
-	if ordered, _ := w.newestFirst(); ordered && !w.again || w.page < 2 || len(w.first) == 0 {
+	if ordered, _ := w.newestFirst(); ordered && !w.repeated || w.page < 2 || len(w.first) == 0 {
 		return nil
 	}
 	page, err := r.page(ctx, 1)
@@ -199,7 +199,7 @@ func (r *run[T]) finish(ctx context.Context) error {
 	return r.again(ctx, func() error { return r.Sink.Swept(ctx, r.state.CompleteThrough) })
 }
 
-// markIsDue reports whether a mark must be stored: when idle once an hour, since the stream drops old events.
+// markIsDue reports whether a mark must be stored: if there is news, and when idle now and then, as the stream drops old events.
 func (r *run[T]) markIsDue(now time.Time) bool {
 	age := now.Sub(r.marked.At)
 	return !r.state.CompleteThrough.IsZero() && (r.marked.CompleteThrough.IsZero() || age > retry.MarkEvery || age >= retry.MarkMin &&
@@ -213,7 +213,7 @@ type anchored struct {
 	listed   int                 // rows of the list then
 	heading  *reading            // under way; one that failed goes on
 	left     map[uint64]struct{} // rows of the anchor that it has not met
-	held     time.Time           // of the newest row that a head has shown; zero if that is covered
+	held     time.Time           // time of the newest row that a head has shown; zero if that is covered
 	heldAt   time.Time           // when it had
 }
 
@@ -221,10 +221,10 @@ type anchored struct {
 const maxAnchor = 100
 
 // head reads what is new: from the first page on until it has met the anchor, however many pages that takes. The anchor
-// is the rows with which the last head began that came through; what was added to the list since is in front of them.
+// is the first rows of the last head or whole reading that came through; what was added to the list since is in front of them.
 //
 // It is met when half of its rows were seen: some may be gone, and some may have been moved to the front. Where it is not met as
-// far back as all is published, or so many rows were added to a list in another order, it is lost, and the scan finds another one.
+// far back as all is published, or, in another order, within as many pages as rows were added since, it is lost: the scan finds another.
 func (r *run[T]) head(ctx context.Context) error {
 	anchor := r.state.Anchor
 	if r.heading == nil {
@@ -244,16 +244,16 @@ func (r *run[T]) head(ctx context.Context) error {
 		if len(anchor) == 0 {
 			met = !r.firstRead() // the scan reads the rest
 		} else {
-			met = !h.back() && len(r.left) <= len(anchor)/2
+			met = !h.rereads() && len(r.left) <= len(anchor)/2
 		}
 		elsewhere := !r.state.NewestFirst && h.pages > 1+max(0, h.total-r.listed)/max(h.size, 1)
-		return met || elsewhere && !h.back()
+		return met || elsewhere && !h.rereads()
 	})
 	if err != nil {
 		return err
 	}
 	r.heading = nil
-	whole := h.done && h.Back.IsZero()
+	whole := h.done && h.since.IsZero()
 	if h.skipped || !met && !whole {
 		if !h.skipped && r.scan == nil { // the anchor is lost: the scan that finds another one begins now
 			r.scanAt = time.Time{}
@@ -270,14 +270,14 @@ func (r *run[T]) head(ctx context.Context) error {
 	return nil
 }
 
-// through is the time up to which heads have shown every row. The next rows may have the same time as the newest, if that was
-// just now. Where the list's clock is ahead, a time counts when it is past by ours.
+// through is the time up to which heads have shown every row, and holds back the newest row's time: the next rows may have the same,
+// if that was within the last minute. Where the list's clock is ahead, a time counts when it is past by ours.
 func (a *anchored) through(h *reading) time.Time {
 	through := h.newest
-	if h.Began.Sub(through) < retry.RoundEvery {
+	if h.began.Sub(through) < retry.RoundEvery {
 		through = through.Add(-time.Millisecond)
 	}
-	if !a.held.IsZero() && !a.held.After(h.Began) && h.Began.Sub(a.heldAt) >= time.Second { // rows may have the same
+	if !a.held.IsZero() && !a.held.After(h.began) && h.began.Sub(a.heldAt) >= time.Second { // rows may have the same time
 		if through = later(through, a.held); !a.held.Equal(h.latest) {
 			a.held = time.Time{}
 		}
@@ -288,11 +288,11 @@ func (a *anchored) through(h *reading) time.Time {
 	return through
 }
 
-// anchor makes the rows the anchor with which a reading began.
+// anchor makes the rows with which a reading began the anchor.
 func (r *run[T]) anchor(of *reading) {
 	rows := slices.Clone(of.first[:min(len(of.first), maxAnchor)])
 	slices.Sort(rows)
 	if rows = slices.Compact(rows); len(rows) > 0 { // a list may show a row twice
-		r.state.Anchor, r.anchorAt, r.listed = rows, of.Began, of.listed
+		r.state.Anchor, r.anchorAt, r.listed = rows, of.began, of.listed
 	}
 }

@@ -9,8 +9,8 @@
 //	             ▲                  └─ ErrBehind: Sink.Lead and Learn, publish what is still missing
 //	             └─ learned from the events themselves
 //
-// The events are the only memory: there is no cursor that could disagree with them. One sweeper leads; the others read
-// nothing of the list, and follow the events, until none answers that it leads.
+// The events are the only memory: there is no cursor that could disagree with them. One sweeper leads; the others read one page at
+// most, and follow the events, until none answers that it leads. reading.go is one reading, run.go the head, background.go the rest.
 //
 // A state that begins and ends between two looks is never seen. Only a head and a whole scan move the mark; the order of
 // the steps in run.go (publish, learn, mark) decides what it may claim: change it only with the model's runs.
@@ -100,7 +100,7 @@ func (s *Sweeper[T]) setFault(why string, upstream bool) {
 // ReadLately reports whether a recent complete reading has shown the rows made at a time. It is safe for concurrent use.
 func (s *Sweeper[T]) ReadLately(at time.Time) bool {
 	last := s.readLast.Load()
-	return last != nil && !at.Before(last.Back) && time.Since(last.Began) < 2*retry.RoundEvery
+	return last != nil && !at.Before(last.since) && time.Since(last.began) < 2*retry.RoundEvery
 }
 
 // Run sweeps until ctx ends, while no other sweeper leads; events under way are finished first. Errors are logged.
