@@ -52,6 +52,9 @@ func TestAllSummariesAreDueAfterOneSweep(t *testing.T) {
 		if stored, err := s.log.Publish(s.Context(), rowsOf(entriesOf(s.rows), time.Now()))(); stored != n || err != nil {
 			t.Fatalf("%d rows, %v", stored, err)
 		}
+		if err := s.log.Swept(s.Context(), time.Time{}); err != nil || summaries() != 0 {
+			t.Errorf("%d summaries before a time up to which all rows are published, %v", summaries(), err)
+		}
 		if err := s.log.Swept(s.Context(), time.Now()); !errors.Is(err, sweep.ErrBehind) || summaries() != 1500 {
 			t.Fatalf("%d summaries, %v", summaries(), err)
 		}

@@ -19,9 +19,9 @@ const (
 	maxAtOnce    = 1000        // events that are stored at once
 )
 
-// Swept publishes what is known about requests after a sweep.
+// Swept publishes what is known about requests after a sweep, once there is a time up to which all rows are published.
 func (l *Log) Swept(ctx context.Context, completeThrough time.Time) error {
-	if err := l.update(ctx); err != nil {
+	if err := l.update(ctx); err != nil || completeThrough.IsZero() {
 		return err
 	}
 	now := time.Now()

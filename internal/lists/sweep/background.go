@@ -147,7 +147,9 @@ func (r *run[T]) ended(of *reading) {
 	if !r.state.NewestFirst && of.pages > 1 {
 		sure = r.before
 	}
-	if r.before = of; sure != nil {
+	if r.before = of; sure == nil {
+		r.scanAt = time.Time{} // the one that makes it sure begins now
+	} else {
 		r.readLast.Store(sure)
 		r.complete = sure.began
 	}

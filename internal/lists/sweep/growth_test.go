@@ -397,6 +397,27 @@ func TestRowsOfAFastListArePublishedInTime(t *testing.T) {
 	}
 }
 
+// A list that was empty gets many rows of one time: what does not show its order yet. A mark is stored with the next sweep but one.
+func TestTheFirstMarkComesSoonThoughTheOrderIsNotKnown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, listed := newGrowing(NewestFirst, 1, 5*time.Millisecond), false
+		g.changing, g.rate = 0, func(since time.Duration) float64 {
+			if listed || since < 15*time.Second {
+				return 0
+			}
+			listed = true
+			return 100_600
+		}
+		s := &store{told: map[ID]int{}}
+		ctx, stop := context.WithTimeout(t.Context(), 35*time.Second)
+		defer stop()
+		g.sweeper(&sink{store: s, stop: stop}, 100, zerolog.Nop()).Run(ctx)
+		if len(g.rows) < 1000 || len(s.told) != len(g.rows) || len(s.marks) == 0 {
+			t.Errorf("%d of %d rows are published, and %d marks stored", len(s.told), len(g.rows), len(s.marks))
+		}
+	})
+}
+
 // In a log of five days with a row a second the end of a deferred mail is published within minutes, wherever its row is by
 // then, also by a process that has not seen it before.
 func TestARowThatChangesIsFoundWhereItIs(t *testing.T) {

@@ -37,8 +37,12 @@ func inOrderedWorld(t *testing.T, n int, f func(w *world)) {
 
 func TestAListIsReadToItsEndOnceAndThenSlowly(t *testing.T) {
 	inWorld(t, 2010, func(w *world) {
-		if n := w.run(10 * time.Second); n > 70 {
-			w.Errorf("the first reading took %d pages, want 42 and a few more", n)
+		most := 70
+		if w.order != NewestFirst {
+			most = 110 // one reading shows all but rows that moved to a page it had passed, and the next one these
+		}
+		if n := w.run(10 * time.Second); n > most {
+			w.Errorf("the first readings took %d pages, want 42 each and a few more", n)
 		}
 		w.check(time.Time{})
 		if n := w.run(10 * time.Minute); n > 10*60+10*12+20 {

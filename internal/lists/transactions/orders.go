@@ -28,21 +28,17 @@ type owner struct {
 
 // update reads the enrollments' events that are new.
 func (o orders) update(ctx context.Context, from lists.Store) error {
-	err := from.Requests(ctx, time.Time{}, func(e history.Entry) error {
-		o.take(e)
-		return nil
-	})
-	if err != nil {
+	if err := from.Requests(ctx, time.Time{}, o.take); err != nil {
 		return fmt.Errorf("transactions: read enrollments: %w", err)
 	}
 	return nil
 }
 
-// take reads what a call, a failure or a resolution says of an order number. A request with records has had an effect.
-func (o orders) take(e history.Entry) {
+// take reads what a call, a failure or a resolution says of an order number, if it can. A request with records has had an effect.
+func (o orders) take(e history.Entry) error {
 	var b messages.EnrollResolved
 	if messages.DecodeEvent(e.Body, &b) != nil || b.OrderNumber == "" || b.Outcome == messages.Succeeded || len(b.Evidence) > 0 {
-		return
+		return nil
 	}
 	order, subject := fold(b.OrderNumber), messages.ParseSubject(e.Subject)
 	if subject.State == messages.Started {
@@ -50,6 +46,7 @@ func (o orders) take(e history.Entry) {
 	} else {
 		o.remove(order, func(other owner) bool { return other.request == subject.ID })
 	}
+	return nil
 }
 
 // maxCandidates is how many requests an ambiguous match names. Of more, the first and the last ones are kept.
