@@ -91,14 +91,14 @@ func (h *Hold) Active() bool { return h.Why() != "" }
 
 func (h *Hold) held() bool { return h.fault.why != "" }
 
-// Doubt says that calls are turned away, of too few requests to hold the operation; "" if none was lately, or it is held.
+// Doubt says that no call was answered well, of too few requests to hold the operation; "" if none was lately, or it is held.
 func (h *Hold) Doubt() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if n := h.counts; h.held() || len(n.refused)+len(n.exhausted) == 0 || time.Since(n.last) > 2*retry.Longest { // they waited Longest
 		return ""
 	}
-	return fmt.Sprintf("%s turns calls away since %s, and answered none well", h.Service, h.counts.first.UTC().Format(time.RFC3339))
+	return fmt.Sprintf("%s has answered no call well since %s", h.Service, h.counts.first.UTC().Format(time.RFC3339))
 }
 
 // observe notes what came of a call.
