@@ -27,14 +27,14 @@ func TestNoRoomShowsInReadinessUntilThereIsSome(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name, says string
-		fill       func(*testing.T, *installation) (room func())
+		prepare    func(*testing.T, *installation) (fill func() (room func()))
 	}{
-		{"account", "resource limits exceeded for account", func(t *testing.T, in *installation) func() {
+		{"account", "resource limits exceeded for account", func(t *testing.T, in *installation) func() func() {
 			account, err := in.nats.Server.LookupAccount("ERRAND")
 			must(t, err)
-			return limitAccount(t, account)
+			return func() func() { return limitAccount(t, account) }
 		}},
-		{"server", "insufficient resources", fillServer},
+		{"server", "insufficient resources", nearlyFill},
 	} {
 		for _, p := range writes {
 			t.Run(c.name+", "+p.program, func(t *testing.T) {
@@ -44,15 +44,16 @@ func TestNoRoomShowsInReadinessUntilThereIsSome(t *testing.T) {
 					"max_file: 1MB")+"jetstream { max_file_store: 336MB }\n")
 				in := installAt(t, dir, n.URL, 1, "UPSTREAM_TIMEOUT=20s")
 				in.nats = n
+				fill := c.prepare(t, in)
 				in.publish(p.Requested(), p.request("warm"))
 				program := in.start(p.program)
 				in.waitOutcomes(p.events(), 1, time.Minute)
 				in.untilReady(program)
 
-				in.fault(sandbox.Fault{Operation: p.call, Kind: sandbox.DelayAnswer, Delay: sandbox.Duration(12 * time.Second)}) // to fill takes time
+				in.fault(sandbox.Fault{Operation: p.call, Kind: sandbox.DelayAnswer, Delay: sandbox.Duration(12 * time.Second)})
 				in.publish(p.Requested(), p.request("r1", "on_unknown", "report"))
 				in.until("the call", time.Minute, func() bool { return in.calls(p.call) == 2 })
-				room := c.fill(t, in)
+				room := fill()
 				in.keepsSaying(program, 20*time.Second, 10*time.Second, c.says)
 				room()
 				in.waitOutcomes(p.events(), 2, time.Minute)
@@ -67,19 +68,23 @@ func TestNoRoomShowsInReadinessUntilThereIsSome(t *testing.T) {
 	}
 }
 
-// fillServer takes all the room that the server has for files.
-func fillServer(t *testing.T, in *installation) (room func()) {
-	_, err := in.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: filler, Subjects: []string{"filler"}})
+// nearlyFill takes the room that the server has for files but for a few blocks, as to fill them all takes longer than a call. The
+// function it returns takes these too.
+func nearlyFill(t *testing.T, in *installation) func() (room func()) {
+	s, err := in.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: filler, Subjects: []string{"filler"}})
 	must(t, err)
-	var full *jetstream.APIError
-	for block := make([]byte, 1000<<10); full == nil; {
-		if _, err := in.js.Publish(t.Context(), "filler", block); err != nil && !errors.As(err, &full) {
-			t.Fatal(err)
+	fill := func() func() {
+		var full *jetstream.APIError
+		for block := make([]byte, 1000<<10); full == nil; {
+			if _, err := in.js.Publish(t.Context(), "filler", block); err != nil && !errors.As(err, &full) {
+				t.Fatal(err)
+			}
 		}
+		return func() { noError(t, in.js.DeleteStream(t.Context(), filler)) }
 	}
-	return func() {
-		noError(t, in.js.DeleteStream(t.Context(), filler))
-	}
+	fill()
+	must(t, s.Purge(t.Context(), jetstream.WithPurgeSequence(4)))
+	return fill
 }
 
 // A stream has reached its limit of bytes while others have room: the program that writes to it says so at /readyz for
