@@ -125,9 +125,9 @@ func TestAnOutcomeWaitsForRoomInAFullStream(t *testing.T) {
 	})
 }
 
-// A stream that refuses is at fault until it stores, also when nothing is written to it
-// for hours, and whatever other streams do.
-func TestAFaultLastsUntilItsOwnStreamStores(t *testing.T) {
+// A stream that refuses is at fault until it stores, whatever other streams do, or until nobody tries again: a poller that lost
+// the lead never does, and would not be ready for as long as it stands by.
+func TestAFaultLastsUntilItsOwnStreamStoresOrNobodyTries(t *testing.T) {
 	devtest.InBubble(t, func(t *testing.T, _ *devkit.NATS, nc *nats.Conn) {
 		log := newLog(t, nc)
 		var stores atomic.Bool
@@ -148,9 +148,16 @@ func TestAFaultLastsUntilItsOwnStreamStores(t *testing.T) {
 		if err := write("mail.log.turn"); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(24 * time.Hour)
+		time.Sleep(retry.Refused)
 		if got, want := log.Publisher.Fault(), "NATS does not store in MAIL_EVENTS: "; !strings.HasPrefix(got, want) {
-			t.Errorf("a day later: fault %q, want %q and why", got, want)
+			t.Errorf("soon after: fault %q, want %q and why", got, want)
+		}
+		time.Sleep(time.Second)
+		if got := log.Publisher.Fault(); got != "" {
+			t.Errorf("after nobody tried again: fault %q", got)
+		}
+		if err := write("mail.send.accepted.r1"); err == nil || log.Publisher.Fault() == "" {
+			t.Fatalf("refused again (%v), and no fault", err)
 		}
 		stores.Store(true)
 		if err := write("mail.send.accepted.r1"); err != nil {

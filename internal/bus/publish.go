@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -24,12 +25,17 @@ type Publisher struct {
 	*acks
 
 	mu     sync.Mutex
-	faults map[string]error // of the streams that did not store, until they do
+	faults map[string]storeFault // of the streams that did not store, until they do
+}
+
+type storeFault struct {
+	error
+	at time.Time
 }
 
 // NewPublisher listens for acknowledgements on nc; they stop with nc.
 func NewPublisher(nc *nats.Conn) (*Publisher, error) {
-	p := &Publisher{acks: newAcks(nc.NewInbox() + "."), faults: map[string]error{}}
+	p := &Publisher{acks: newAcks(nc.NewInbox() + "."), faults: map[string]storeFault{}}
 	return p, p.listen(nc)
 }
 
@@ -55,21 +61,23 @@ func (p *Publisher) note(stream string, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
-	case err == nil, isConflict(err) && errors.Is(p.faults[stream], ErrNoAck):
+	case err == nil, isConflict(err) && errors.Is(p.faults[stream].error, ErrNoAck):
 		delete(p.faults, stream)
 	case !isConflict(err):
-		p.faults[stream] = err
+		p.faults[stream] = storeFault{err, time.Now()}
 	}
 }
 
-// Faults are the streams that did not store the last message, and why, in the server's words where it has some.
+// Faults are the streams that did not store the last message, and why, in the server's words where it has some. What was not tried
+// again for a while is no fault: another replica may have stored it, as another poller leads or has the request.
 func (p *Publisher) Faults() map[string]string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	maps.DeleteFunc(p.faults, func(_ string, f storeFault) bool { return time.Since(f.at) > retry.Refused })
 	faults := map[string]string{}
-	for stream, err := range p.faults {
-		faults[stream] = err.Error()
-		if api, ok := errors.AsType[*jetstream.APIError](err); ok {
+	for stream, f := range p.faults {
+		faults[stream] = f.Error()
+		if api, ok := errors.AsType[*jetstream.APIError](f.error); ok {
 			faults[stream] = api.Description
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/bus"
+	"errand/internal/retry"
 	"errand/internal/sandbox"
 )
 
@@ -332,7 +333,7 @@ func (in *installation) untilReady(p *process) {
 			in.t.Logf("%s says: %s", p.name, page)
 		}
 	}()
-	in.until(p.name+" to be ready", busy, p.says(http.StatusOK))
+	in.until(p.name+" to be ready", busy+retry.Refused, p.says(http.StatusOK)) // of what it does not write any more, too
 }
 
 // wantOnce wants n requests, each delivered once, called once and ended once.

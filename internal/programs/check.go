@@ -182,7 +182,7 @@ func withoutIDs(subject string) string {
 func (r *rights) fault() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	maps.DeleteFunc(r.missing, func(_ string, at time.Time) bool { return time.Since(at) > retry.RightsMissing })
+	maps.DeleteFunc(r.missing, func(_ string, at time.Time) bool { return time.Since(at) > retry.Refused })
 	if len(r.missing) == 0 {
 		return ""
 	}
