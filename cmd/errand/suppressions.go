@@ -31,7 +31,7 @@ type suppressed struct {
 func (*suppressed) Help() string {
 	return `Lists from which addresses mail bounced for good, and whom people added or removed, newest first. Of an address the
 newest line counts, if it is no older than SUPPRESS_BOUNCED of mail-consumer, which the last line says. Addresses
-themselves are not stored: KEY is the first 8 bytes of an HMAC, and REQUEST the mail that bounced.
+themselves are not stored: KEY is a keyed hash of one, and REQUEST the mail that bounced.
 
 If mail-consumer has a RECIPIENT_KEY, pass the same here to ask for an address.
 

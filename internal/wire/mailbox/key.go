@@ -3,16 +3,13 @@ package mailbox
 import (
 	"bytes"
 	"crypto/sha256"
-	"crypto/subtle"
-	"encoding"
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
-	"hash"
-	"slices"
 	"strconv"
 	"strings"
-	"sync"
+
+	"github.com/dchest/siphash"
 
 	"errand/internal/wire"
 )
@@ -92,54 +89,19 @@ func Keys(list []byte) []Key {
 	return keys
 }
 
-// Secret makes keys of addresses that nobody can try who does not have it: the
-// first 8 bytes of an HMAC-SHA-256 of the address in one spelling.
+// Secret makes keys of addresses that nobody can try who does not have it: SipHash-2-4 (Aumasson and Bernstein, 2012) of the
+// address in one spelling, which is a keyed hash of 8 bytes.
 type Secret struct {
-	id    string
-	works *sync.Pool // of *keying: to prepare one for the secret takes longer than a key
-}
-
-// keying makes one key at a time. Both hashes of an HMAC begin with a block that depends on the secret alone, and go on here
-// from the state behind that. The text is padded and the state is read without Sum, which takes as long as the hash itself.
-type keying struct {
-	sha          sha
-	inner, outer []byte // states
-	text, state  []byte
-	last         []byte // what follows the block of the outer hash
-}
-
-// sha is a SHA-256 that can be set to a state.
-type sha interface {
-	hash.Hash
-	encoding.BinaryUnmarshaler
-	encoding.BinaryAppender
-}
-
-func newKeying(secret []byte) *keying {
-	w := &keying{sha: sha256.New().(sha), last: pad(make([]byte, sha256.Size))}
-	if len(secret) > sha256.BlockSize {
-		sum := sha256.Sum256(secret)
-		secret = sum[:]
-	}
-	begin := func(pad byte) []byte {
-		block := bytes.Repeat([]byte{pad}, sha256.BlockSize)
-		subtle.XORBytes(block, block, secret)
-		w.sha.Reset()
-		_, _ = w.sha.Write(block) // a hash takes everything
-		state, _ := w.sha.AppendBinary(nil)
-		return state
-	}
-	w.inner, w.outer = begin(0x36), begin(0x5c)
-	return w
+	id     string
+	k0, k1 uint64
 }
 
 // NewSecret makes one of a text that is long and random.
 func NewSecret(text string) *Secret {
-	key := []byte(text)
-	s := &Secret{works: &sync.Pool{New: func() any { return newKeying(key) }}}
-	w := s.works.Get().(*keying)
-	w.text = append(w.text, "id of this secret"...) // not an address: those have an @ and no space outside quotes
-	s.id = hex.EncodeToString(w.hash()[:4])
+	sum := sha256.Sum256([]byte(text))
+	s := &Secret{k0: binary.LittleEndian.Uint64(sum[:]), k1: binary.LittleEndian.Uint64(sum[8:])}
+	// Not of an address: those have an @ and no space outside quotes.
+	s.id = fmt.Sprintf("%08x", uint32(siphash.Hash(s.k0, s.k1, []byte("id of this secret"))))
 	return s
 }
 
@@ -152,10 +114,8 @@ func (s Secret) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte("secret " + 
 // KeysOf is a list of the keys of a sender, "" if none is named, and recipients.
 func (s *Secret) KeysOf(from string, to []string) []byte {
 	keys := AppendKey(make([]byte, 0, keySize*(1+len(to))), s.KeyOf(from))
-	w := s.works.Get().(*keying)
-	defer s.works.Put(w)
 	for _, address := range to {
-		keys = AppendKey(keys, w.key(address))
+		keys = AppendKey(keys, s.KeyOf(address))
 	}
 	return keys
 }
@@ -173,39 +133,32 @@ func Parties(list []byte) (from Key, to []Key) {
 // without where none are needed, with the domain in Unicode or in ASCII, with or without a
 // dot at its end. Two recipients of one request may have the same key.
 func (s *Secret) KeyOf(mailbox string) Key {
-	w := s.works.Get().(*keying)
-	defer s.works.Put(w)
-	return w.key(mailbox)
-}
-
-func (w *keying) key(mailbox string) Key {
 	if mailbox == "" {
 		return 0
 	}
-	if w.plain(mailbox); len(w.text) == 0 {
-		w.text = Append(w.text, fold(bare(mailbox)))
+	text := plain(make([]byte, 0, 64), mailbox) // longer than nearly all, and on the stack
+	if len(text) == 0 {
+		text = Append(nil, fold(bare(mailbox)))
 	}
-	return Key(binary.BigEndian.Uint64(w.hash()))
+	return Key(siphash.Hash(s.k0, s.k1, text))
 }
 
-// plain has w.text be the mailbox in its one spelling if its characters are those that nearly all have, else nothing: they make
+// plain appends the mailbox in its one spelling if its characters are those that nearly all have, else nothing: they make
 // no display name and no quotes, whatever their order.
-func (w *keying) plain(mailbox string) {
-	w.text = slices.Grow(w.text[:0], len(mailbox))[:len(mailbox)]
+func plain(dst []byte, mailbox string) []byte {
 	at := false
-	for i := range w.text {
+	for i := range len(mailbox) {
 		c := InAddress[mailbox[i]]
 		if c == 0 {
-			w.text = w.text[:0]
-			return
+			return nil
 		}
 		at = at || c == '@'
-		w.text[i] = c
+		dst = append(dst, c)
 	}
 	if !at {
-		w.text = w.text[:0]
+		return nil
 	}
-	w.text = bytes.TrimSuffix(w.text, []byte("."))
+	return bytes.TrimSuffix(dst, []byte("."))
 }
 
 // InAddress are the characters of an atom, the dot and the @, in lower case.
@@ -220,27 +173,3 @@ var InAddress = func() (in [256]byte) {
 	}
 	return in
 }()
-
-// hash is the HMAC-SHA-256 of w.text.
-func (w *keying) hash() []byte {
-	w.text = pad(w.text)
-	copy(w.last, w.after(w.inner, w.text))
-	return w.after(w.outer, w.last)
-}
-
-// after is the SHA-256 of a block, known by the state behind it, and of blocks that end with their padding.
-func (w *keying) after(state, blocks []byte) []byte {
-	_ = w.sha.UnmarshalBinary(state)
-	_, _ = w.sha.Write(blocks)
-	w.state, _ = w.sha.AppendBinary(w.state[:0])
-	return w.state[len("sha2"):][:sha256.Size]
-}
-
-// pad appends the padding of SHA-256 to a text that follows one block.
-func pad(text []byte) []byte {
-	var padding [sha256.BlockSize]byte
-	padding[0] = 0x80
-	n := len(text)
-	text = append(text, padding[:1+(2*sha256.BlockSize-9-n%sha256.BlockSize)%sha256.BlockSize]...)
-	return binary.BigEndian.AppendUint64(text, 8*uint64(sha256.BlockSize+n))
-}
