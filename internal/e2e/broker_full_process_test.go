@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -184,12 +183,11 @@ func (in *installation) showsFull(p *process, stream string) {
 		return p.Kind == "nobody_ready" && strings.Contains(p.What, why)
 	})
 	errorIf(in.t, !named, "while %s is full, the problems are %+v", stream, status.Problems)
-	all := strconv.FormatFloat(float64(in.stream(stream).CachedInfo().State.Bytes), 'g', -1, 64)
-	for name, value := range map[string]string{"errand_stream_fault": "1", "errand_stream_bytes": all, "errand_stream_max_bytes": all} {
-		want := fmt.Sprintf("%s{stream=%q} %s\n", name, stream, value)
-		in.until("/metrics to say "+want, time.Minute, func() bool {
-			_, metrics := p.get("/metrics")
-			return strings.Contains(metrics, want)
-		})
-	}
+	in.until("/metrics to say that "+stream+" is full", time.Minute, func() bool { // its bytes change while the writer tries again
+		_, metrics := p.get("/metrics")
+		info := in.stream(stream).CachedInfo()
+		return strings.Contains(metrics, fmt.Sprintf("errand_stream_fault{stream=%q} 1\n", stream)) &&
+			strings.Contains(metrics, fmt.Sprintf("errand_stream_bytes{stream=%q} %v\n", stream, float64(info.State.Bytes))) &&
+			strings.Contains(metrics, fmt.Sprintf("errand_stream_max_bytes{stream=%q} %v\n", stream, float64(info.Config.MaxBytes)))
+	})
 }
