@@ -17,7 +17,7 @@ import (
 	"errand/internal/bus"
 	"errand/internal/history"
 	"errand/internal/sandbox/devkit"
-	"errand/internal/wire/mailbox"
+	"errand/internal/wire/mailkey"
 	"errand/pkg/messages"
 )
 
@@ -36,7 +36,7 @@ func as(n *devkit.NATS, user, command string, args ...string) []string {
 }
 
 // secretOf is the secret of recipients' keys, as a program reads it.
-func secretOf(t *testing.T, js jetstream.JetStream) *mailbox.Secret {
+func secretOf(t *testing.T, js jetstream.JetStream) *mailkey.Secret {
 	t.Helper()
 	secret, err := bus.RecipientSecret(t.Context(), js.Conn())
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"errand/internal/oncall/act"
 	"errand/internal/oncall/inspect"
 	"errand/internal/programs"
-	"errand/internal/wire/mailbox"
+	"errand/internal/wire/mailkey"
 	"errand/pkg/messages"
 )
 
@@ -84,7 +84,7 @@ func listSuppressions(all []bus.Message, now time.Time) listing {
 	for _, m := range slices.Backward(all) {
 		if s, ok := bus.ReadSuppression(m); ok {
 			what := struct {
-				Key mailbox.Key `json:"key"`
+				Key mailkey.Key `json:"key"`
 				bus.Suppression
 			}{s.Key, s}
 			l.add(strconv.FormatUint(m.Sequence, 10), what,

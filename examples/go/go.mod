@@ -10,7 +10,6 @@ require (
 )
 
 require (
-	github.com/dchest/siphash v1.2.3 // indirect
 	github.com/klauspost/compress v1.20.3 // indirect
 	github.com/nats-io/nkeys v0.4.16 // indirect
 	github.com/nats-io/nuid v1.0.1 // indirect

@@ -9,14 +9,14 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"errand/internal/retry"
-	"errand/internal/wire/mailbox"
+	"errand/internal/wire/mailkey"
 	"errand/pkg/messages"
 )
 
 // Sought is what a console is asked for.
 type Sought struct {
 	Word string                 `json:"word"`
-	Keys map[string]mailbox.Key `json:"keys,omitempty"` // of the word, by the id of the secret: those that who asks may know
+	Keys map[string]mailkey.Key `json:"keys,omitempty"` // of the word, by the id of the secret: those that who asks may know
 }
 
 // Known is what the index of a console knows of a word. It is read from the same messages in the same way as inspect.Reader.Find does, so
@@ -68,7 +68,7 @@ func AnswerFind(nc *nats.Conn, find func(context.Context, Sought) (Known, error)
 
 // Sought is what is asked for with a word: with its keys, if it is an address.
 func (s *Secrets) Sought(ctx context.Context, word string) Sought {
-	asked := Sought{Word: word, Keys: map[string]mailbox.Key{}}
+	asked := Sought{Word: word, Keys: map[string]mailkey.Key{}}
 	if strings.Contains(word, "@") {
 		for _, secret := range s.all(ctx) {
 			asked.Keys[secret.ID()] = secret.KeyOf(word)

@@ -13,7 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/retry"
-	"errand/internal/wire/mailbox"
+	"errand/internal/wire/mailkey"
 )
 
 // recipientsSubject holds the secret of recipients' keys, in the form of a RECIPIENT_KEY. It is stored once and never replaced.
@@ -29,7 +29,7 @@ const (
 var ErrNoSecret = errors.New("NATS has no secret of recipients' keys (stream KEYS): run `errand provision --missing` first")
 
 // RecipientSecret reads the secret of recipients' keys. Errors: ErrNoSecret, or that no answer came in time.
-func RecipientSecret(ctx context.Context, nc *nats.Conn) (s *mailbox.Secret, err error) {
+func RecipientSecret(ctx context.Context, nc *nats.Conn) (s *mailkey.Secret, err error) {
 	err = persist(ctx, nc, retry.Election, func(ctx context.Context) error {
 		s, err = recipientSecret(ctx, nc)
 		return err
@@ -37,7 +37,7 @@ func RecipientSecret(ctx context.Context, nc *nats.Conn) (s *mailbox.Secret, err
 	return s, Explain(nc, err)
 }
 
-func recipientSecret(ctx context.Context, nc *nats.Conn) (*mailbox.Secret, error) {
+func recipientSecret(ctx context.Context, nc *nats.Conn) (*mailkey.Secret, error) {
 	got, err := fromLeader(ctx, nc, Keys, lastOf(recipientsSubject)) // a replica that lags behind does not have it
 	switch {
 	case codeOf(err) == jetstream.JSErrCodeStreamNotFound, err == nil && got == nil:
@@ -45,25 +45,25 @@ func recipientSecret(ctx context.Context, nc *nats.Conn) (*mailbox.Secret, error
 	case err != nil:
 		return nil, err
 	}
-	return mailbox.NewSecret(string(got.Data)), nil
+	return mailkey.NewSecret(string(got.Data)), nil
 }
 
 // Secrets are the secrets that recipients' keys may be made with, for people's questions: RECIPIENT_KEY's, and the one in KEYS, which
 // is read when a key of it is met. A nil *Secrets knows no secret.
 type Secrets struct {
 	Conn  *nats.Conn
-	Given []*mailbox.Secret
+	Given []*mailkey.Secret
 
 	mu   sync.Mutex
-	kept *mailbox.Secret
+	kept *mailkey.Secret
 }
 
 // Of returns the secret of an id; nil if this user does not know it.
-func (s *Secrets) Of(ctx context.Context, id string) *mailbox.Secret {
+func (s *Secrets) Of(ctx context.Context, id string) *mailkey.Secret {
 	if s == nil {
 		return nil
 	}
-	if i := slices.IndexFunc(s.Given, func(given *mailbox.Secret) bool { return given.ID() == id }); i >= 0 {
+	if i := slices.IndexFunc(s.Given, func(given *mailkey.Secret) bool { return given.ID() == id }); i >= 0 {
 		return s.Given[i]
 	}
 	if kept := s.inKeys(ctx); kept != nil && kept.ID() == id {
@@ -73,7 +73,7 @@ func (s *Secrets) Of(ctx context.Context, id string) *mailbox.Secret {
 }
 
 // all are the secrets that this user knows.
-func (s *Secrets) all(ctx context.Context) (known []*mailbox.Secret) {
+func (s *Secrets) all(ctx context.Context) (known []*mailkey.Secret) {
 	if s == nil {
 		return nil
 	}
@@ -85,7 +85,7 @@ func (s *Secrets) all(ctx context.Context) (known []*mailbox.Secret) {
 }
 
 // inKeys is the secret in KEYS, nil if this user may not read it: it is told what was not searched.
-func (s *Secrets) inKeys(ctx context.Context) *mailbox.Secret {
+func (s *Secrets) inKeys(ctx context.Context) *mailkey.Secret {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.kept == nil && s.Conn != nil {
@@ -95,7 +95,7 @@ func (s *Secrets) inKeys(ctx context.Context) *mailbox.Secret {
 }
 
 // KeysOf are the keys that an address can have, as far as this user knows the secrets; none if it knows none.
-func (s *Secrets) KeysOf(ctx context.Context, address string) (keys []mailbox.Key) {
+func (s *Secrets) KeysOf(ctx context.Context, address string) (keys []mailkey.Key) {
 	for _, secret := range s.all(ctx) {
 		keys = append(keys, secret.KeyOf(address))
 	}
@@ -110,7 +110,7 @@ func LostSecrets(deliveries jetstream.StreamConfig) []string {
 // planSecret plans the secret of recipients' keys, and the notes of it where keys are stored. A secret that was noted and is gone is not
 // replaced silently.
 func planSecret(ctx context.Context, js jetstream.JetStream, have installed) (plan []Change, err error) {
-	var secret *mailbox.Secret
+	var secret *mailkey.Secret
 	if have.streams[Keys] != nil {
 		err = persist(ctx, js.Conn(), retry.Election, func(ctx context.Context) error {
 			secret, err = recipientSecret(ctx, js.Conn())

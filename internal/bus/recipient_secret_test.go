@@ -13,7 +13,7 @@ import (
 
 	"errand/internal/bus"
 	"errand/internal/sandbox/devkit/devtest"
-	"errand/internal/wire/mailbox"
+	"errand/internal/wire/mailkey"
 )
 
 // Several who provision at once make one secret, which nobody can replace, remove or overwrite.
@@ -53,7 +53,7 @@ func TestTheSecretOfRecipientsKeysIsMadeOnce(t *testing.T) {
 	if len(m.Data) != 2*len(rand.Text()) || m.Sequence != 1 {
 		t.Errorf("the secret has %d bytes, sequence %d", len(m.Data), m.Sequence)
 	}
-	id := mailbox.NewSecret(string(m.Data)).ID()
+	id := mailkey.NewSecret(string(m.Data)).ID()
 	for _, stream := range []string{bus.MailEvents, bus.MailDeliveries} {
 		if note := metadata(t, js, stream)["errand.recipient-keys"]; note != id {
 			t.Errorf("%s notes %q, want %q", stream, note, id)
@@ -128,11 +128,11 @@ func TestASecretIsReadWhenItIsNeeded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	given := mailbox.NewSecret("given")
-	none, ended := (*bus.Secrets)(nil), &bus.Secrets{Conn: nc, Given: []*mailbox.Secret{given}}
+	given := mailkey.NewSecret("given")
+	none, ended := (*bus.Secrets)(nil), &bus.Secrets{Conn: nc, Given: []*mailkey.Secret{given}}
 	over, stop := context.WithCancel(t.Context())
 	stop()
-	for name, got := range map[string]*mailbox.Secret{"none": none.Of(t.Context(), kept.ID()), "unread": ended.Of(over, kept.ID()),
+	for name, got := range map[string]*mailkey.Secret{"none": none.Of(t.Context(), kept.ID()), "unread": ended.Of(over, kept.ID()),
 		"unknown": ended.Of(t.Context(), "other")} {
 		if got != nil {
 			t.Errorf("%s: %v", name, got)

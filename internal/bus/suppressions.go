@@ -16,7 +16,7 @@ import (
 
 	"errand/internal/retry"
 	"errand/internal/wire"
-	"errand/internal/wire/mailbox"
+	"errand/internal/wire/mailkey"
 	"errand/pkg/messages"
 )
 
@@ -30,7 +30,7 @@ import (
 
 // Suppression is what is stored about an address.
 type Suppression struct {
-	Key mailbox.Key `json:"-"`
+	Key mailkey.Key `json:"-"`
 	// At is when the mail bounced, or when a person decided.
 	At        messages.Time `json:"at"`
 	RequestID string        `json:"request_id,omitempty"` // of the mail that bounced
@@ -48,7 +48,7 @@ const (
 func suppressionSubject(kind, key string) string { return "suppression." + kind + "." + key }
 
 // SuppressionFilter matches what is stored about an address.
-func SuppressionFilter(k mailbox.Key) string { return suppressionSubject("*", k.String()) }
+func SuppressionFilter(k mailkey.Key) string { return suppressionSubject("*", k.String()) }
 
 // Suppress stores suppressions, in no order.
 func (p *Publisher) Suppress(ctx context.Context, all []Suppression) error {
@@ -115,7 +115,7 @@ type Suppressed struct {
 	cleared time.Time // when what had expired was removed last
 
 	mu    sync.RWMutex // guards what follows
-	known map[mailbox.Key]state
+	known map[mailkey.Key]state
 	read  time.Time // when all was read last
 }
 
@@ -163,7 +163,7 @@ func (s state) why() string {
 }
 
 // Find reports whether an address is not to be written to, by its keys, and since when and why.
-func (s *Suppressed) Find(keys ...mailbox.Key) (at time.Time, why string, found bool) {
+func (s *Suppressed) Find(keys ...mailkey.Key) (at time.Time, why string, found bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	var last state
@@ -204,7 +204,7 @@ func (s *Suppressed) Read(ctx context.Context) error {
 	defer s.mu.Unlock()
 	s.read = time.Now()
 	if time.Since(s.cleared) > time.Hour {
-		maps.DeleteFunc(s.known, func(_ mailbox.Key, last state) bool { return s.expired(last) })
+		maps.DeleteFunc(s.known, func(_ mailkey.Key, last state) bool { return s.expired(last) })
 		s.cleared = s.read
 	}
 	return nil
@@ -229,7 +229,7 @@ func (s *Suppressed) take(page []Message) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.known == nil {
-		s.known = map[mailbox.Key]state{}
+		s.known = map[mailkey.Key]state{}
 	}
 	for _, m := range page {
 		if said, ok := ReadSuppression(m); ok && !s.expired(said.state()) {
@@ -277,7 +277,7 @@ func (s Suppression) Says() string {
 }
 
 // SuppressionOf returns the last word on an address by its keys, as any replica has it; nil if there is none. Errors: ErrNoStream.
-func SuppressionOf(ctx context.Context, nc *nats.Conn, keys ...mailbox.Key) (last *Suppression, err error) {
+func SuppressionOf(ctx context.Context, nc *nats.Conn, keys ...mailkey.Key) (last *Suppression, err error) {
 	for _, k := range keys {
 		for _, kind := range []string{bounced, decided} {
 			m, there, err := Last(ctx, nc, Suppressions, suppressionSubject(kind, k.String()))

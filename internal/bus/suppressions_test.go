@@ -11,11 +11,11 @@ import (
 	"errand/internal/bus"
 	"errand/internal/sandbox/devkit/devtest"
 	"errand/internal/sandbox/devkit/inshort"
-	"errand/internal/wire/mailbox"
+	"errand/internal/wire/mailkey"
 	"errand/pkg/messages"
 )
 
-func bounce(k mailbox.Key, at time.Time, code int, enhanced string) bus.Suppression {
+func bounce(k mailkey.Key, at time.Time, code int, enhanced string) bus.Suppression {
 	return bus.Suppression{Key: k, At: messages.Time{Time: at}, RequestID: "r1", SMTP: messages.SMTP{Code: code, Enhanced: enhanced}}
 }
 
@@ -38,19 +38,19 @@ func TestTheLaterOfABounceAndADecisionCounts(t *testing.T) {
 	before := time.Now().Add(-time.Hour)
 	for i, step := range []struct {
 		store []bus.Suppression
-		want  map[mailbox.Key]string
+		want  map[mailkey.Key]string
 	}{
 		{[]bus.Suppression{bounce(1, before, 550, "5.1.1"), bounce(2, before, 554, ""), bounce(3, before, 0, "5.999.1000"),
 			bounce(4, before.Add(-31*24*time.Hour), 550, "5.1.1")},
-			map[mailbox.Key]string{1: "bounced: 550 5.1.1", 2: "bounced: 554", 3: "bounced: 5.15.255"}},
+			map[mailkey.Key]string{1: "bounced: 550 5.1.1", 2: "bounced: 554", 3: "bounced: 5.15.255"}},
 		{[]bus.Suppression{{Key: 1, By: "ann", Why: "moved", Removed: true}, {Key: 5, By: "ann", Why: "asked"}},
-			map[mailbox.Key]string{2: "bounced: 554", 3: "bounced: 5.15.255", 5: "added by a person"}},
+			map[mailkey.Key]string{2: "bounced: 554", 3: "bounced: 5.15.255", 5: "added by a person"}},
 		{[]bus.Suppression{bounce(1, before, 550, "5.1.1")}, // again, as after a crash
-			map[mailbox.Key]string{2: "bounced: 554", 3: "bounced: 5.15.255", 5: "added by a person"}},
+			map[mailkey.Key]string{2: "bounced: 554", 3: "bounced: 5.15.255", 5: "added by a person"}},
 		{[]bus.Suppression{bounce(1, time.Now().Add(time.Second), 550, "5.1.1"), {Key: 5, By: "ann", Why: "asked", Removed: true}},
-			map[mailbox.Key]string{1: "bounced: 550 5.1.1", 2: "bounced: 554", 3: "bounced: 5.15.255"}},
+			map[mailkey.Key]string{1: "bounced: 550 5.1.1", 2: "bounced: 554", 3: "bounced: 5.15.255"}},
 		{[]bus.Suppression{bounce(2, before.Add(-60*24*time.Hour), 554, "")}, // the log is read from its newest row back
-			map[mailbox.Key]string{1: "bounced: 550 5.1.1", 2: "bounced: 554", 3: "bounced: 5.15.255"}},
+			map[mailkey.Key]string{1: "bounced: 550 5.1.1", 2: "bounced: 554", 3: "bounced: 5.15.255"}},
 	} {
 		if err := p.Suppress(t.Context(), step.store); err != nil {
 			t.Fatal(err)
@@ -58,7 +58,7 @@ func TestTheLaterOfABounceAndADecisionCounts(t *testing.T) {
 		fresh := &bus.Suppressed{Conn: nc, For: running.For}
 		for name, s := range map[string]*bus.Suppressed{"running": running, "fresh": fresh} {
 			reads(t, s)
-			for k := range mailbox.Key(7) {
+			for k := range mailkey.Key(7) {
 				if _, why, found := s.Find(k, 100); why != step.want[k] || found != (why != "") {
 					t.Errorf("step %d, %s: key %d is %q, want %q", i, name, k, why, step.want[k])
 				}
@@ -79,7 +79,7 @@ func TestWhatIsSuppressedStaysSoWithoutTheStream(t *testing.T) {
 	if s.Note() == "" {
 		t.Error("nothing was read, and it does not say so")
 	}
-	for k := range mailbox.Key(3) {
+	for k := range mailkey.Key(3) {
 		if err := p.Suppress(t.Context(), []bus.Suppression{bounce(k+1, time.Now(), 550, "")}); err != nil {
 			t.Fatal(err)
 		}
@@ -101,14 +101,14 @@ func TestWhatIsSuppressedStaysSoWithoutTheStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	reads(t, s)
-	for _, k := range []mailbox.Key{1, 2, 3, 9} {
+	for _, k := range []mailkey.Key{1, 2, 3, 9} {
 		if _, _, found := s.Find(k); !found {
 			t.Errorf("key %d is not suppressed", k)
 		}
 	}
 }
 
-const spread = mailbox.Key(0x9e3779b97f4a7c15)
+const spread = mailkey.Key(0x9e3779b97f4a7c15)
 
 // One of a million addresses takes less than 64 bytes.
 func TestAMillionSuppressedAddressesTakeLittleMemory(t *testing.T) {
@@ -121,7 +121,7 @@ func TestAMillionSuppressedAddressesTakeLittleMemory(t *testing.T) {
 	all := make([]bus.Suppression, 10_000)
 	for first := 0; first < n; first += len(all) {
 		for i := range all {
-			all[i] = bounce(mailbox.Key(first+i+1)*spread, time.Now(), 550, "5.1.1")
+			all[i] = bounce(mailkey.Key(first+i+1)*spread, time.Now(), 550, "5.1.1")
 		}
 		if err := p.Suppress(t.Context(), all); err != nil {
 			t.Fatal(err)
@@ -142,7 +142,7 @@ func TestAMillionSuppressedAddressesTakeLittleMemory(t *testing.T) {
 	if each > 64 {
 		t.Errorf("an address takes %.0f bytes", each)
 	}
-	for k := range mailbox.Key(n) {
+	for k := range mailkey.Key(n) {
 		if _, _, found := s.Find((k + 1) * spread); !found {
 			t.Fatalf("key %d is not found", k)
 		}
@@ -157,7 +157,7 @@ func TestErasedSuppressionsKeepNobodyWaiting(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := &bus.Suppressed{Conn: nc, For: time.Hour}
-	for k := range mailbox.Key(20) {
+	for k := range mailkey.Key(20) {
 		if err := p.Suppress(t.Context(), []bus.Suppression{bounce(k+1, time.Now(), 550, ""), {Key: k + 1, By: "ann"}}); err != nil {
 			t.Fatal(err)
 		}

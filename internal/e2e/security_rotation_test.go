@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"errand/internal/sandbox"
-	"errand/internal/wire/mailbox"
+	"errand/internal/wire/mailkey"
 	"errand/pkg/messages"
 )
 
@@ -244,7 +244,7 @@ func TestNoRowLosesItsCallWhileRecipientKeysChange(t *testing.T) {
 	for _, e := range in.events("mail.send.started.*") {
 		secrets[decode[messages.SendStarted](t, e).Secret.ID]++
 	}
-	errorIf(t, secrets[secretOf(t, in.js).ID()] == 0 || secrets[mailbox.NewSecret(first).ID()] == 0 ||
-		secrets[mailbox.NewSecret(second).ID()] == 0, "calls by secret: %v, want some of each", secrets)
+	errorIf(t, secrets[secretOf(t, in.js).ID()] == 0 || secrets[mailkey.NewSecret(first).ID()] == 0 ||
+		secrets[mailkey.NewSecret(second).ID()] == 0, "calls by secret: %v, want some of each", secrets)
 	in.untilReady(poller)
 }

@@ -13,7 +13,7 @@ import (
 
 	"errand/internal/bus"
 	"errand/internal/sandbox"
-	"errand/internal/wire/mailbox"
+	"errand/internal/wire/mailkey"
 	"errand/pkg/messages"
 )
 
@@ -161,7 +161,7 @@ func between(t *testing.T, text, before, after string) string {
 	return text
 }
 
-func secretOf(t *testing.T, js jetstream.JetStream) *mailbox.Secret {
+func secretOf(t *testing.T, js jetstream.JetStream) *mailkey.Secret {
 	secret, err := bus.RecipientSecret(t.Context(), js.Conn())
 	must(t, err)
 	return secret

@@ -1,12 +1,12 @@
 package history
 
 import (
-	"errand/internal/wire/mailbox"
+	"errand/internal/wire/mailkey"
 	"errand/pkg/messages"
 )
 
 // KeysOf are the keys of a sender, "" if none is named, and recipients.
-func KeysOf(s *mailbox.Secret, from string, to []string) *messages.SecretKeys {
+func KeysOf(s *mailkey.Secret, from string, to []string) *messages.SecretKeys {
 	return &messages.SecretKeys{ID: s.ID(), Keys: s.KeysOf(from, to)}
 }
 

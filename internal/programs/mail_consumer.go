@@ -12,7 +12,7 @@ import (
 	"errand/internal/requests/query"
 	"errand/internal/requests/send"
 	"errand/internal/retry"
-	"errand/internal/wire/mailbox"
+	"errand/internal/wire/mailkey"
 	"errand/pkg/messages"
 )
 
@@ -116,9 +116,9 @@ func (r *runtime) suppressed(ctx context.Context, within time.Duration) (*bus.Su
 }
 
 // keyed is what is known of an address, whichever of the secrets its key was made with.
-func keyed(s *bus.Suppressed, secrets []*mailbox.Secret) func(address string) (time.Time, string, bool) {
+func keyed(s *bus.Suppressed, secrets []*mailkey.Secret) func(address string) (time.Time, string, bool) {
 	return func(address string) (time.Time, string, bool) {
-		var room [3]mailbox.Key
+		var room [3]mailkey.Key
 		keys := room[:0]
 		for _, secret := range secrets {
 			keys = append(keys, secret.KeyOf(address))

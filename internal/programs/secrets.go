@@ -14,7 +14,7 @@ import (
 
 	"errand/internal/bus"
 	"errand/internal/keyfile"
-	"errand/internal/wire/mailbox"
+	"errand/internal/wire/mailkey"
 	"errand/pkg/clients"
 )
 
@@ -25,17 +25,17 @@ type RecipientKey struct {
 }
 
 // Secrets returns the given secrets, the one to make keys with first; none means the one in NATS. Errors do not quote them.
-func (k *RecipientKey) Secrets() (all []*mailbox.Secret, err error) {
+func (k *RecipientKey) Secrets() (all []*mailkey.Secret, err error) {
 	texts, err := secretList("RECIPIENT_KEY", k.RecipientKey, k.RecipientKeyFile, "addresses could be tried with guesses of it")
 	for _, text := range texts {
-		all = append(all, mailbox.NewSecret(text))
+		all = append(all, mailkey.NewSecret(text))
 	}
 	return all, err
 }
 
 // recipientSecrets returns up to n secrets of recipients' keys: those given, and the one in NATS where there are fewer. Errors:
 // bus.ErrNoSecret or a missing right, where none is given.
-func (r *runtime) recipientSecrets(ctx context.Context, given []*mailbox.Secret, n int) ([]*mailbox.Secret, error) {
+func (r *runtime) recipientSecrets(ctx context.Context, given []*mailkey.Secret, n int) ([]*mailkey.Secret, error) {
 	from := "RECIPIENT_KEY"
 	if len(given) < n {
 		kept, err := bus.RecipientSecret(ctx, r.nc)

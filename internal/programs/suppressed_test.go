@@ -10,7 +10,7 @@ import (
 
 	"errand/internal/bus"
 	"errand/internal/sandbox/devkit/devtest"
-	"errand/internal/wire/mailbox"
+	"errand/internal/wire/mailkey"
 	"errand/pkg/messages"
 )
 
@@ -35,7 +35,7 @@ func TestAProgramIsNotReadyUntilItKnowsWhomMailBouncesFrom(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	old, now := mailbox.NewSecret("old"), mailbox.NewSecret("new")
+	old, now := mailkey.NewSecret("old"), mailkey.NewSecret("new")
 	bounced := bus.Suppression{Key: old.KeyOf("ann@example.com"), At: messages.Time{Time: time.Now()}}
 	if err := p.Suppress(t.Context(), []bus.Suppression{bounced}); err != nil {
 		t.Fatal(err)
@@ -74,7 +74,7 @@ func TestAProgramIsNotReadyUntilItKnowsWhomMailBouncesFrom(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := <-known
-	if _, _, found := keyed(s, []*mailbox.Secret{now, old})("Ann@example.com"); !found {
+	if _, _, found := keyed(s, []*mailkey.Secret{now, old})("Ann@example.com"); !found {
 		t.Error("what it has read does not count")
 	}
 	if n := r.suppressFor.Load(); n != 3600 {

@@ -7,12 +7,12 @@ import (
 	"time"
 
 	"errand/internal/wire"
-	"errand/internal/wire/mailbox"
+	"errand/internal/wire/mailkey"
 	"errand/pkg/messages"
 )
 
 // secret is no installation's.
-var secret = mailbox.NewSecret(strings.Repeat("s", 64))
+var secret = mailkey.NewSecret(strings.Repeat("s", 64))
 
 // events are all that are published, in the order in which a request meets them, each with a body such as it has.
 var events = slices.Concat(

@@ -20,7 +20,7 @@ import (
 	"errand/internal/requests/send"
 	"errand/internal/retry"
 	"errand/internal/throttle"
-	"errand/internal/wire/mailbox"
+	"errand/internal/wire/mailkey"
 	"errand/pkg/clients"
 	"errand/pkg/clients/mail"
 	"errand/pkg/clients/mandate"
@@ -187,7 +187,7 @@ func (r *replica) mailConsumer(soft context.Context, n *node, size int) {
 	p := r.program(soft, n)
 	api, err := mail.New(mail.Config{URL: "http://127.0.0.1:1", Key: clients.NewSecret("key")}, p.options...)
 	must(err)
-	handler := &send.Handler{Upstream: api, Caller: p.caller, Size: size, Parallel: r.w.Parallel, Secret: mailbox.NewSecret("sim"),
+	handler := &send.Handler{Upstream: api, Caller: p.caller, Size: size, Parallel: r.w.Parallel, Secret: mailkey.NewSecret("sim"),
 		Suppressed: func(address string) (time.Time, string, bool) {
 			return time.Now(), "bounced", r.w.suppressed(n, address)
 		}}

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"errand/internal/wire/mailbox"
+	"errand/internal/wire/mailkey"
 )
 
 func BenchmarkDecodeEnroll(b *testing.B) {
@@ -40,7 +40,7 @@ func BenchmarkAHundredThousandRecipients(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			if mailbox.NewSecret("secret").KeyOf(address) != 0 {
+			if mailkey.NewSecret("secret").KeyOf(address) != 0 {
 				n++
 			}
 		}

@@ -7,7 +7,7 @@ import (
 	"math"
 	"slices"
 
-	"errand/internal/wire/mailbox"
+	"errand/internal/wire/mailkey"
 )
 
 var seed = maphash.MakeSeed()
@@ -60,7 +60,7 @@ const (
 	maxSettled = 64 // recipients that have their row and are looked at for another one
 )
 
-func (g *generation) addRecipient(address mailbox.Key, b uint32) {
+func (g *generation) addRecipient(address mailkey.Key, b uint32) {
 	i := uint32(len(g.recipients))
 	g.recipients = append(g.recipients, recipient{address: address, batch: b})
 	g.byAddress.add(i)
@@ -79,7 +79,7 @@ func (g *generation) addRecipient(address mailbox.Key, b uint32) {
 }
 
 // withAddress yields the recipients with an address, the last first.
-func (g *generation) withAddress(address mailbox.Key) iter.Seq[uint32] {
+func (g *generation) withAddress(address mailkey.Key) iter.Seq[uint32] {
 	return func(yield func(uint32) bool) {
 		for n := range g.byAddress.chain(uint64(address)) {
 			if g.recipients[n].address == address && !yield(n) {
@@ -105,7 +105,7 @@ func after(calls []begun, at int64) int {
 
 // near yields the recipients with an address that a row can be of, and others. Those of a busy one that have their row may
 // be left out.
-func (g *generation) near(address mailbox.Key, r row) iter.Seq[uint32] {
+func (g *generation) near(address mailkey.Key, r row) iter.Seq[uint32] {
 	calls, busy := g.busy[address]
 	if !busy {
 		return g.withAddress(address)

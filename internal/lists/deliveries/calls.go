@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"errand/internal/wire/mailbox"
+	"errand/internal/wire/mailkey"
 )
 
 // call is one submission of a batch, under way or finished.
@@ -15,7 +15,7 @@ type call struct {
 	request    string
 	batch      int         // from 1
 	first      int         // index of its first recipient in the request, from 0
-	from       mailbox.Key // 0: the request names no sender
+	from       mailkey.Key // 0: the request names no sender
 	secret     uint32      // hash of the id of what the keys are made with; 0 if there are none
 	begin, end time.Time   // end is the call's deadline until its real end is known
 }
@@ -42,7 +42,7 @@ type generation struct {
 
 	byID      index // requests
 	byAddress index // recipients
-	busy      map[mailbox.Key][]begun
+	busy      map[mailkey.Key][]begun
 	others    map[[2]uint32]uint32 // batches but the first, plus one, by the id and the number
 	rows      map[uint64]held      // that may change, by their ids
 	changed   []uint32             // requests whose counts may have to be published
@@ -106,7 +106,7 @@ type batch struct {
 	first    int32  // index of its first recipient in the request
 	start    uint32 // its first recipient
 	count    uint32
-	from     mailbox.Key
+	from     mailkey.Key
 	secret   uint32
 	accepted bool // certainly, with all its recipients
 	replaced bool // by a batch of the same number: it was corrected, or its keys are of another secret
@@ -137,7 +137,7 @@ func (g *generation) spans(b uint32) iter.Seq[*span] {
 
 // add adds a call and its recipients, in order. When a batch is called again, the recipients may be left out. The calls
 // of a batch must be added in the order in which they were made: one begins after the previous one has ended.
-func (x *calls) add(c call, recipients []mailbox.Key) {
+func (x *calls) add(c call, recipients []mailkey.Key) {
 	g, n := x.request(c.request, c.begin)
 	r, begin := &g.requests[n], c.begin.UnixMilli()
 	r.at = max(r.at, begin)
@@ -151,7 +151,7 @@ func (x *calls) add(c call, recipients []mailbox.Key) {
 			s.endBy(begin)
 		}
 		was := &g.batches[old]
-		same := func(r recipient, key mailbox.Key) bool { return r.address == key }
+		same := func(r recipient, key mailkey.Key) bool { return r.address == key }
 		if len(recipients) == 0 || was.secret == c.secret && was.from == c.from && slices.EqualFunc(g.of(old), recipients, same) {
 			g.batches = append(g.batches, batch{span: s, next: was.next})
 			g.batches[old].next = i + 1
@@ -209,7 +209,7 @@ func (x *calls) current(at time.Time) *generation {
 		g.requests, g.ids, g.batches = slices.Clone(g.requests), slices.Clone(g.ids), slices.Clone(g.batches) // no room for more
 		g.recipients = slices.Clone(g.recipients)
 	}
-	g := &generation{first: at, last: at.UnixMilli(), busy: map[mailbox.Key][]begun{}, others: map[[2]uint32]uint32{},
+	g := &generation{first: at, last: at.UnixMilli(), busy: map[mailkey.Key][]begun{}, others: map[[2]uint32]uint32{},
 		rows: map[uint64]held{}, more: map[uint32][]uint32{}}
 	g.byID.hash = func(n uint32) uint64 { return maphash.Bytes(seed, g.id(n)) }
 	g.byID.next = func(n uint32) *uint32 { return &g.requests[n].next }

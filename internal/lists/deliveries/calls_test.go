@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"errand/internal/wire/mailbox"
+	"errand/internal/wire/mailkey"
 	"errand/pkg/clients/mail"
 	"errand/pkg/messages"
 )
@@ -22,7 +22,7 @@ var (
 
 // add adds a call that begins and ends at these times after start.
 func add(x *calls, request string, number int, begin, end time.Duration, to ...int) {
-	var keys []mailbox.Key
+	var keys []mailkey.Key
 	for _, n := range to {
 		keys = append(keys, key(n))
 	}
@@ -64,14 +64,14 @@ func TestATimeOfAcceptanceIsReadIfItFitsTheRow(t *testing.T) {
 
 func TestAMissingSenderMatchesAnySender(t *testing.T) {
 	for _, c := range []struct {
-		call, row mailbox.Key
+		call, row mailkey.Key
 		want      messages.Confidence
 	}{
 		{0, 0, messages.MatchExact}, {0, sender(1), messages.MatchExact}, {sender(1), 0, messages.MatchExact},
 		{sender(1), sender(1), messages.MatchExact}, {sender(1), sender(2), messages.MatchNone},
 	} {
 		x := &calls{}
-		x.add(call{request: "r", batch: 1, from: c.call, begin: start, end: start.Add(time.Second)}, []mailbox.Key{key(1)})
+		x.add(call{request: "r", batch: 1, from: c.call, begin: start, end: start.Add(time.Second)}, []mailkey.Key{key(1)})
 		if got := x.match(row{to: one(key(1)), from: one(c.row), accepted: ms(start)}); got.Confidence != c.want {
 			t.Errorf("call from %x, row from %x: %+v, want %s", c.call, c.row, got, c.want)
 		}
@@ -205,7 +205,7 @@ func TestRequestsAreForgottenByGeneration(t *testing.T) {
 
 	const size, cost = 1000, 1000
 	const share = (maxGeneration + cost - 1) / cost // requests in a generation
-	keys := make([]mailbox.Key, size)
+	keys := make([]mailkey.Key, size)
 	for i := range keys {
 		keys[i] = key(i)
 	}

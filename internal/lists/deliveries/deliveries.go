@@ -27,7 +27,7 @@ import (
 
 	"errand/internal/lists"
 	"errand/internal/lists/sweep"
-	"errand/internal/wire/mailbox"
+	"errand/internal/wire/mailkey"
 	"errand/pkg/clients/mail"
 	"errand/pkg/messages"
 )
@@ -45,7 +45,7 @@ type Config struct {
 	Read        func(ctx context.Context, page, limit int) (mail.LogPage, error)
 	Recipients  int               // maximum number of recipients to keep; 0 means no limit
 	ReportAfter time.Duration     // when the summary of a request is final in any case
-	Secrets     []*mailbox.Secret // that the mail consumer may have made the keys of addresses with, at most maxSecrets
+	Secrets     []*mailkey.Secret // that the mail consumer may have made the keys of addresses with, at most maxSecrets
 	LostSecrets []string          // ids of secrets whose keys match nothing
 
 	// Suppress, if set, stores of which addresses mail bounced for good. It is called before the events that say so are stored: if the
@@ -62,7 +62,7 @@ const maxSecrets = 3
 
 // Bounce is a mail that was refused for good, and is certainly of a request.
 type Bounce struct {
-	To        mailbox.Key // of the first of the secrets
+	To        mailkey.Key // of the first of the secrets
 	At        time.Time
 	RequestID string
 	SMTP      messages.SMTP

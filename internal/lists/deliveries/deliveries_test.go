@@ -12,7 +12,7 @@ import (
 	"errand/internal/lists"
 	"errand/internal/lists/sweep"
 	"errand/internal/sandbox/devkit/inshort"
-	"errand/internal/wire/mailbox"
+	"errand/internal/wire/mailkey"
 	"errand/pkg/clients/mail"
 	"errand/pkg/messages"
 )
@@ -156,13 +156,13 @@ func TestMemoryIsWhatIsSaid(t *testing.T) {
 			return history.Entry{Subject: e.Subject(), Body: data, Sequence: 1}
 		}
 		before := heap()
-		l := New(Config{ReportAfter: time.Hour, Secrets: []*mailbox.Secret{oldSecret}})
+		l := New(Config{ReportAfter: time.Hour, Secrets: []*mailkey.Secret{oldSecret}})
 		for i := range c.requests {
 			id, at := fmt.Sprintf("MAIL_REQUESTS-%d", i), now()
 			common := messages.Common{RequestID: id, At: at}
-			keys := mailbox.AppendKey(nil, 0)
+			keys := mailkey.AppendKey(nil, 0)
 			for n := range c.recipients {
-				keys = mailbox.AppendKey(keys, mailbox.Key(uint64(i*c.recipients+n+1)*0x9e3779b97f4a7c15))
+				keys = mailkey.AppendKey(keys, mailkey.Key(uint64(i*c.recipients+n+1)*0x9e3779b97f4a7c15))
 			}
 			l.take(record(messages.Send, messages.Started, id, &messages.SendStarted{Common: common, Batches: 1, Recipients: c.recipients,
 				Deadline: at, Fingerprint: vector + vector, Secret: &messages.SecretKeys{ID: oldSecret.ID(), Keys: keys}}))

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"errand/internal/wire/mailbox"
+	"errand/internal/wire/mailkey"
 	"errand/pkg/messages"
 )
 
@@ -46,12 +46,12 @@ func TestRowsOfACorrectionAreAtItsPlaces(t *testing.T) {
 	for name, to := range map[string][]string{"others": {"b@example.test", "c@example.test", "d@example.test"}, "fewer": {"b@example.test"},
 		"more": {"a@example.test", "b@example.test", "c@example.test"}, "in another order": {"b@example.test", "a@example.test"},
 		"the same, of another sender": before, "as many others": {"c@example.test", "d@example.test"}} {
-		for keys, secrets := range map[string][2]*mailbox.Secret{"with a secret": {oldSecret, oldSecret},
+		for keys, secrets := range map[string][2]*mailkey.Secret{"with a secret": {oldSecret, oldSecret},
 			"with another secret": {oldSecret, newSecret}} {
 			for _, live := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s, %s, live %t", name, keys, live), func(t *testing.T) {
 					inScenario(t, func(s *scenario) {
-						s.config.Secrets = []*mailbox.Secret{newSecret, oldSecret}
+						s.config.Secrets = []*mailkey.Secret{newSecret, oldSecret}
 						s.restart()
 						s.secret = secrets[0]
 						s.started("r", 2, 1)

@@ -8,7 +8,7 @@ import (
 
 	"errand/internal/lists"
 	"errand/internal/lists/sweep"
-	"errand/internal/wire/mailbox"
+	"errand/internal/wire/mailkey"
 	"errand/pkg/clients/mail"
 	"errand/pkg/messages"
 )
@@ -64,7 +64,7 @@ func FuzzNote(f *testing.F) {
 			t.Fatalf("%q: %+v %t, again %+v %t %t", text, at, exact, again, same, ok)
 		}
 		l := New(Config{})
-		l.calls.add(call{request: "r", batch: 1}, []mailbox.Key{1})
+		l.calls.add(call{request: "r", batch: 1}, []mailkey.Key{1})
 		l.note(lists.Stored{Subject: messages.Subject{State: messages.Delivered, ID: "r"}, ID: strings.Repeat("0f", 16), Recipient: text})
 	})
 }

@@ -5,19 +5,19 @@ import (
 	"testing"
 	"time"
 
-	"errand/internal/wire/mailbox"
+	"errand/internal/wire/mailkey"
 	"errand/pkg/messages"
 )
 
 var start = time.Date(2026, 3, 1, 8, 0, 0, 0, time.UTC)
 
-func key(n int) mailbox.Key { return oldSecret.KeyOf(fmt.Sprintf("p%d@example.test", n)) }
+func key(n int) mailkey.Key { return oldSecret.KeyOf(fmt.Sprintf("p%d@example.test", n)) }
 
-func one(k mailbox.Key) party { return party{k} }
+func one(k mailkey.Key) party { return party{k} }
 
 func ms(t time.Time) int64 { return t.UnixMilli() }
 
-func sender(n int) mailbox.Key { return oldSecret.KeyOf(fmt.Sprintf("s%d@example.test", n)) }
+func sender(n int) mailkey.Key { return oldSecret.KeyOf(fmt.Sprintf("s%d@example.test", n)) }
 
 // A row matches a call by the time of its acceptance, or its own time, and by the sender.
 func TestARowMatchesTheCallThatItIsNear(t *testing.T) {
@@ -71,14 +71,14 @@ func TestARowMatchesTheCallThatItIsNear(t *testing.T) {
 			x := &calls{}
 			other := func() {
 				at := start.Add(begin - time.Minute)
-				x.add(call{request: "other", batch: 1, begin: at, end: at.Add(time.Second)}, []mailbox.Key{key(2), key(1)})
+				x.add(call{request: "other", batch: 1, begin: at, end: at.Add(time.Second)}, []mailkey.Key{key(2), key(1)})
 				x.close("other", 1, at.Add(time.Second), accepted)
 			}
 			if c.other && !later {
 				other()
 			}
 			x.add(call{request: "r", batch: 1, from: sender(1), begin: start.Add(begin), end: start.Add(begin + 35*time.Second)},
-				[]mailbox.Key{key(1)})
+				[]mailkey.Key{key(1)})
 			if !c.running {
 				x.close("r", 1, start.Add(over), c.fate)
 			}
@@ -123,7 +123,7 @@ func TestARowThatIsPublishedLateMayBeOfACallSecondsBefore(t *testing.T) {
 	x := &calls{}
 	for i, id := range []string{"earlier", "later"} {
 		begin := start.Add(time.Duration(i) * 3 * time.Second)
-		x.add(call{request: id, batch: 1, begin: begin, end: begin.Add(time.Second)}, []mailbox.Key{key(1)})
+		x.add(call{request: id, batch: 1, begin: begin, end: begin.Add(time.Second)}, []mailkey.Key{key(1)})
 		x.close(id, 1, begin.Add(time.Second), accepted)
 	}
 	for after, want := range map[time.Duration]messages.Confidence{
@@ -141,7 +141,7 @@ func TestAnOutcomeClosesItsOwnCall(t *testing.T) {
 	x := &calls{}
 	for i := range 2 {
 		at := start.Add(time.Duration(i) * time.Minute)
-		x.add(call{request: "r", batch: 1, begin: at, end: at.Add(35 * time.Second)}, []mailbox.Key{key(1)})
+		x.add(call{request: "r", batch: 1, begin: at, end: at.Add(35 * time.Second)}, []mailkey.Key{key(1)})
 	}
 	x.close("r", 1, start.Add(time.Second), refused)
 	x.close("r", 1, start.Add(time.Minute+time.Second), accepted)
@@ -158,7 +158,7 @@ func TestAnOutcomeClosesItsOwnCall(t *testing.T) {
 // A final state stays, except that Delivered may follow Bounced by another call.
 func TestEachRecipientIsSeenOnceAndStaysAsItEnded(t *testing.T) {
 	x := &calls{}
-	x.add(call{request: "r", batch: 2, first: 10, begin: start, end: start.Add(time.Minute)}, []mailbox.Key{key(1), key(2), key(3)})
+	x.add(call{request: "r", batch: 2, first: 10, begin: start, end: start.Add(time.Minute)}, []mailkey.Key{key(1), key(2), key(3)})
 	x.close("r", 2, start.Add(time.Second), accepted)
 	at := func(recipient int) place { return place{"r", 2, recipient} }
 	for _, c := range []struct {

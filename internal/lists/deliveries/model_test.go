@@ -19,7 +19,7 @@ import (
 	"errand/internal/lists/sweep"
 	"errand/internal/retry"
 	"errand/internal/sandbox/devkit/inshort"
-	"errand/internal/wire/mailbox"
+	"errand/internal/wire/mailkey"
 	"errand/pkg/clients/mail"
 	"errand/pkg/messages"
 )
@@ -305,7 +305,7 @@ func (m *model) lives(ctx context.Context) (watched time.Time) {
 // poll is the life of one process.
 func (m *model) poll(ctx context.Context, p *poller, limit int) {
 	log := New(Config{Read: m.service.page, Store: p, Published: func(messages.State, messages.Confidence) {},
-		ReportAfter: 72 * time.Hour, Secrets: []*mailbox.Secret{oldSecret}})
+		ReportAfter: 72 * time.Hour, Secrets: []*mailkey.Secret{oldSecret}})
 	s := &sweep.Sweeper[mail.Entry]{List: log, Sink: log, Lag: func(time.Duration) {}, Leading: func(bool) {},
 		Policy: retry.Policy{First: 200 * time.Millisecond, Max: 10 * time.Second,
 			Tries: 5}, Logger: zerolog.Nop(),

@@ -8,13 +8,13 @@ import (
 
 	"errand/internal/lists"
 	"errand/internal/lists/sweep"
-	"errand/internal/wire/mailbox"
+	"errand/internal/wire/mailkey"
 	"errand/pkg/messages"
 )
 
 // recipient is one address of one batch, and what became of it.
 type recipient struct {
-	address mailbox.Key
+	address mailkey.Key
 	batch   uint32
 	next    uint32 // one with the same address, plus one; 0 if there is none
 	row     uint32 // shortened id of its first row; 0 if it has none

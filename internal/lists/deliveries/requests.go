@@ -9,7 +9,7 @@ import (
 
 	"errand/internal/history"
 	"errand/internal/wire"
-	"errand/internal/wire/mailbox"
+	"errand/internal/wire/mailkey"
 	"errand/pkg/messages"
 )
 
@@ -93,7 +93,7 @@ func (l *Log) take(record history.Entry) {
 
 // check looks at the secret of a call's keys, if it has any.
 func (l *Log) check(request string, of *messages.SecretKeys) error {
-	isKnown := func(known *mailbox.Secret) bool { return known.ID() == of.ID }
+	isKnown := func(known *mailkey.Secret) bool { return known.ID() == of.ID }
 	if of == nil || slices.Contains(l.LostSecrets, of.ID) || slices.ContainsFunc(l.Secrets, isKnown) {
 		return nil
 	}
@@ -104,9 +104,9 @@ func (l *Log) check(request string, of *messages.SecretKeys) error {
 // called records a call that was announced.
 func (l *Log) called(id string, number int, f fact) {
 	c := call{request: id, batch: number, first: f.First, begin: f.At.Time, end: f.Deadline.Time}
-	var to []mailbox.Key
+	var to []mailkey.Key
 	if f.Secret != nil {
-		c.from, to = mailbox.Parties(f.Secret.Keys)
+		c.from, to = mailkey.Parties(f.Secret.Keys)
 		c.secret = uint32(maphash.String(seed, f.Secret.ID))
 	}
 	l.calls.add(c, to)

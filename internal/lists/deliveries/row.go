@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"errand/internal/lists/sweep"
-	"errand/internal/wire/mailbox"
+	"errand/internal/wire/mailkey"
 	"errand/pkg/clients/mail"
 	"errand/pkg/messages"
 )
@@ -102,9 +102,9 @@ func (r row) skew() int64 {
 }
 
 // party is the keys of an address that the event of a call may have, one of each secret; 0 where there are fewer.
-type party [maxSecrets]mailbox.Key
+type party [maxSecrets]mailkey.Key
 
-func (p party) is(k mailbox.Key) bool { return k != 0 && slices.Contains(p[:], k) }
+func (p party) is(k mailkey.Key) bool { return k != 0 && slices.Contains(p[:], k) }
 
 // rowOf reads a row seen now. offset is how far the upstream's clock is ahead; too large a one says nothing about times.
 func rowOf(e mail.Entry, now time.Time, offset time.Duration) row {

@@ -12,7 +12,7 @@ import (
 	"errand/internal/history"
 	"errand/internal/lists"
 	"errand/internal/lists/sweep"
-	"errand/internal/wire/mailbox"
+	"errand/internal/wire/mailkey"
 	"errand/pkg/clients/mail"
 	"errand/pkg/messages"
 )
@@ -160,7 +160,7 @@ type scenario struct {
 	interval time.Duration
 	began    time.Time
 	log      *Log
-	secret   *mailbox.Secret   // of the mail consumer's keys
+	secret   *mailkey.Secret   // of the mail consumer's keys
 	only     map[string]int    // recipients of the requests of one batch
 	known    map[sweep.ID]bool // what the poller has published or learned; nil: it must learn
 	kept     time.Time         // since when all events are kept; zero: all are
@@ -171,7 +171,7 @@ func inScenario(t *testing.T, f func(s *scenario)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &scenario{T: t, consumer: &mailConsumer{}, only: map[string]int{}, interval: 5 * time.Second, began: time.Now()}
 		s.config, s.secret = Config{Published: func(messages.State, messages.Confidence) {}, ReportAfter: 72 * time.Hour,
-			Secrets: []*mailbox.Secret{oldSecret}}, oldSecret
+			Secrets: []*mailkey.Secret{oldSecret}}, oldSecret
 		time.Sleep(time.Hour) // the poller watches before anything is sent
 		s.restart()
 		f(s)

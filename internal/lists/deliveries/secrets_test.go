@@ -6,18 +6,18 @@ import (
 	"testing"
 	"time"
 
-	"errand/internal/wire/mailbox"
+	"errand/internal/wire/mailkey"
 	"errand/pkg/clients/mail"
 	"errand/pkg/messages"
 )
 
-var oldSecret, newSecret = mailbox.NewSecret(strings.Repeat("old", 11)), mailbox.NewSecret(strings.Repeat("new", 11))
+var oldSecret, newSecret = mailkey.NewSecret(strings.Repeat("old", 11)), mailkey.NewSecret(strings.Repeat("new", 11))
 
 // Rows are matched whichever secret the keys were made with, and a new poller learns the same from what was published.
 func TestRowsFindTheirCallsWhileSecretsAreReplaced(t *testing.T) {
 	inScenario(t, func(s *scenario) {
-		for i, secret := range []*mailbox.Secret{oldSecret, newSecret} {
-			s.secret, s.config.Secrets = secret, [][]*mailbox.Secret{{oldSecret}, {newSecret, oldSecret}}[i]
+		for i, secret := range []*mailkey.Secret{oldSecret, newSecret} {
+			s.secret, s.config.Secrets = secret, [][]*mailkey.Secret{{oldSecret}, {newSecret, oldSecret}}[i]
 			id := []string{"old", "new"}[i]
 			s.started(id, 1, 1)
 			s.callsFrom("Shop@example.test", id, 1, 0, "Ann@example.test")
@@ -43,7 +43,7 @@ func TestAPollerWithoutTheSecretPublishesNothing(t *testing.T) {
 	for _, lost := range []bool{false, true} {
 		t.Run(fmt.Sprintf("lost %t", lost), func(t *testing.T) {
 			inScenario(t, func(s *scenario) {
-				s.config.Secrets = []*mailbox.Secret{newSecret}
+				s.config.Secrets = []*mailkey.Secret{newSecret}
 				s.restart()
 				s.learn()
 				s.secret = oldSecret

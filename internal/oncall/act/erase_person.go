@@ -12,7 +12,7 @@ import (
 	"errand/internal/bus"
 	"errand/internal/names"
 	"errand/internal/oncall/inspect"
-	"errand/internal/wire/mailbox"
+	"errand/internal/wire/mailkey"
 	"errand/pkg/messages"
 )
 
@@ -20,7 +20,7 @@ import (
 type Traces struct {
 	Requests []Erasure `json:"requests"` // the pages of a listing have records of other people, too
 	// Suppressed are the keys of the address, if it is or was suppressed.
-	Suppressed []mailbox.Key `json:"suppressed,omitempty"`
+	Suppressed []mailkey.Key `json:"suppressed,omitempty"`
 	Rows       []uint64      `json:"rows"`             // sequences in MAIL_DELIVERIES of rows that are not removed with one of the requests
 	Unread     []string      `json:"unread,omitempty"` // as in inspect.Finding
 }

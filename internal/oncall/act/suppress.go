@@ -8,7 +8,7 @@ import (
 
 	"errand/internal/bus"
 	"errand/internal/wire"
-	"errand/internal/wire/mailbox"
+	"errand/internal/wire/mailkey"
 	"errand/pkg/messages"
 )
 
@@ -18,7 +18,7 @@ var ErrNoKeys = errors.New("this NATS user may not read the secret of recipients
 // Suppress has nothing sent to an address, for as long as after a bounce, or has it written to again. Audit and stream have a
 // key of the address, the first of those that it can have. One that was added before may have expired, and is suppressed from now on.
 // Errors: as for Do; ErrNoKeys; ErrNothingDone if there is nothing to remove.
-func (p Person) Suppress(ctx context.Context, keys []mailbox.Key, removed bool, why string) error {
+func (p Person) Suppress(ctx context.Context, keys []mailkey.Key, removed bool, why string) error {
 	if len(keys) == 0 {
 		return ErrNoKeys
 	}
@@ -45,7 +45,7 @@ func (p Person) Suppress(ctx context.Context, keys []mailbox.Key, removed bool, 
 
 // EraseSuppressions removes what is stored about an address, by its keys. Programs that run forget it at their next start, or when it
 // has expired. Errors: as for Do.
-func (p Person) EraseSuppressions(ctx context.Context, keys []mailbox.Key, why string) error {
+func (p Person) EraseSuppressions(ctx context.Context, keys []mailkey.Key, why string) error {
 	erase := Act{Verb: Erase, Operation: messages.Send, Target: keys[0].String(), Why: why, Plan: "remove what is stored of bounces"}
 	_, err := p.Do(ctx, erase, func(ctx context.Context) (string, error) {
 		var subjects []string

@@ -18,7 +18,7 @@ import (
 	"errand/internal/oncall/act"
 	"errand/internal/oncall/inspect"
 	"errand/internal/wire"
-	"errand/internal/wire/mailbox"
+	"errand/internal/wire/mailkey"
 	"errand/pkg/messages"
 )
 
@@ -87,7 +87,7 @@ func (s *Server) found(r *http.Request, user access.User) (page, error) {
 }
 
 // keysOf are the keys of a word that is an address. A console that may not read their secret does not wait for it.
-func (s *Server) keysOf(r *http.Request, word string) []mailbox.Key {
+func (s *Server) keysOf(r *http.Request, word string) []mailkey.Key {
 	if _, err := messages.ParseRecipient(word); err != nil {
 		return nil
 	}

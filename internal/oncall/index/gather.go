@@ -8,7 +8,7 @@ import (
 	"errand/internal/history"
 	"errand/internal/names"
 	"errand/internal/oncall/inspect"
-	"errand/internal/wire/mailbox"
+	"errand/internal/wire/mailkey"
 	"errand/pkg/messages"
 )
 
@@ -148,7 +148,7 @@ func (x *Index) called(b *batch, s messages.Subject, m *bus.Message) {
 	}
 	b.secrets[keys.ID] = struct{}{}
 	r := b.of(key{s.ID, messages.Send}, m)
-	_, to := mailbox.Parties(keys.Keys)
+	_, to := mailkey.Parties(keys.Keys)
 	for _, k := range to {
 		b.name(x.hash.recipient(keys.ID, k), names.Recipient, r)
 	}

@@ -7,7 +7,7 @@ import (
 	"hash"
 
 	"errand/internal/names"
-	"errand/internal/wire/mailbox"
+	"errand/internal/wire/mailkey"
 )
 
 // whats are what names are of their request, by their number in the file: one is added at the end.
@@ -54,7 +54,7 @@ func (h *hasher) name(n names.Name) int64 {
 }
 
 // recipient is the hash of an address of which only the key is known, which a secret made.
-func (h *hasher) recipient(secret string, key mailbox.Key) int64 {
+func (h *hasher) recipient(secret string, key mailkey.Key) int64 {
 	return h.of("key:"+secret+":", binary.BigEndian.AppendUint64(nil, uint64(key)))
 }
 

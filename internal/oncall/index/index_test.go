@@ -12,7 +12,7 @@ import (
 
 	"errand/internal/bus"
 	"errand/internal/sandbox/devkit/devtest"
-	"errand/internal/wire/mailbox"
+	"errand/internal/wire/mailkey"
 )
 
 // installation is a server with the streams, and what a test stores in them.
@@ -20,7 +20,7 @@ type installation struct {
 	t      *testing.T
 	nc     *nats.Conn
 	js     jetstream.JetStream
-	secret *mailbox.Secret
+	secret *mailkey.Secret
 }
 
 func provisioned(t *testing.T) installation {
@@ -30,7 +30,7 @@ func provisioned(t *testing.T) installation {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return installation{t, nc, js, mailbox.NewSecret("a secret that is long and random")}
+	return installation{t, nc, js, mailkey.NewSecret("a secret that is long and random")}
 }
 
 // open opens an index that is closed when the test ends.
@@ -46,7 +46,7 @@ func (in installation) open(dir string) *Index {
 
 // find asks an index.
 func (in installation) find(x *Index, word string) (bus.Known, error) {
-	return x.Find(in.t.Context(), (&bus.Secrets{Conn: in.nc, Given: []*mailbox.Secret{in.secret}}).Sought(in.t.Context(), word))
+	return x.Find(in.t.Context(), (&bus.Secrets{Conn: in.nc, Given: []*mailkey.Secret{in.secret}}).Sought(in.t.Context(), word))
 }
 
 // follow has an index follow the streams until it is stopped, or the test ends.

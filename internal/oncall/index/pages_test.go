@@ -14,7 +14,7 @@ import (
 	"errand/internal/bus"
 	"errand/internal/history"
 	"errand/internal/oncall/inspect"
-	"errand/internal/wire/mailbox"
+	"errand/internal/wire/mailkey"
 	"errand/pkg/messages"
 )
 
@@ -160,8 +160,8 @@ func TestRequestsAreFoundByWhatTheyName(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for id, secret := range map[string]*mailbox.Secret{"keyed": in.secret, "plain": kept,
-		"other": mailbox.NewSecret("another secret")} {
+	for id, secret := range map[string]*mailkey.Secret{"keyed": in.secret, "plain": kept,
+		"other": mailkey.NewSecret("another secret")} {
 		in.store("mail.send.started."+id,
 			&messages.SendStarted{Secret: history.KeysOf(secret, "us@example.com", []string{"Carol <Carol@example.com>", "dave@example.com"})})
 		in.store("mail.send.accepted."+id, body{})

@@ -15,7 +15,7 @@ import (
 	"errand/internal/bus"
 	"errand/internal/history"
 	"errand/internal/names"
-	"errand/internal/wire/mailbox"
+	"errand/internal/wire/mailkey"
 	"errand/pkg/messages"
 )
 
@@ -69,7 +69,7 @@ type search struct {
 	mu       sync.Mutex
 	found    Finding
 	requests map[string]*Found      // by operation and id
-	keys     map[string]mailbox.Key // of the text, by the id of the secret; 0 where it is not known
+	keys     map[string]mailkey.Key // of the text, by the id of the secret; 0 where it is not known
 }
 
 // Find returns what has a word as its request id or names it as a whole value, in whatever spelling: an order number,
@@ -78,7 +78,7 @@ type search struct {
 // What an index knows is not read again.
 func (r Reader) Find(ctx context.Context, word string, secrets *bus.Secrets, since time.Time, known bus.Known) (Finding, error) {
 	s := &search{Reader: r, text: word, word: names.NewWord(word), secrets: secrets, requests: map[string]*Found{},
-		keys: map[string]mailbox.Key{}, found: Finding{Unread: known.Unread}}
+		keys: map[string]mailkey.Key{}, found: Finding{Unread: known.Unread}}
 	for _, id := range known.Unread {
 		s.keys[id] = 0
 	}
@@ -265,7 +265,7 @@ func (s *search) called(ctx context.Context, subject messages.Subject, keys *mes
 		}
 		s.keys[keys.ID] = want
 	}
-	if _, to := mailbox.Parties(keys.Keys); want != 0 && slices.Contains(to, want) {
+	if _, to := mailkey.Parties(keys.Keys); want != 0 && slices.Contains(to, want) {
 		s.add(messages.Send, subject.ID, string(names.Recipient))
 	}
 }

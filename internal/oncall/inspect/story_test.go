@@ -11,7 +11,7 @@ import (
 	"errand/internal/bus"
 	"errand/internal/history"
 	"errand/internal/style"
-	"errand/internal/wire/mailbox"
+	"errand/internal/wire/mailkey"
 	"errand/pkg/messages"
 )
 
@@ -158,12 +158,12 @@ func TestRequestsAreFoundByOrderNumberAndAddress(t *testing.T) {
 		in.store("dead.mandate.enroll.requested", body{"payer_email": email}, "Errand-Request-Id", id)
 	}
 	in.store("mandate.enroll.requested", body{"request_id": "waits", "order_number": "DD001", "payer_email": "ann@example.com"})
-	secret := mailbox.NewSecret(strings.Repeat("s", 32))
+	secret := mailkey.NewSecret(strings.Repeat("s", 32))
 	kept, err := bus.RecipientSecret(t.Context(), in.Conn)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for id, with := range map[string]*mailbox.Secret{"plain": kept, "keyed": secret} {
+	for id, with := range map[string]*mailkey.Secret{"plain": kept, "keyed": secret} {
 		in.store("mail.batch.started."+id+".2",
 			&messages.BatchBody{Batch: 2, Secret: history.KeysOf(with, "shop@example.com", []string{"bob@example.com", "Ann@EXAMPLE.com"})})
 		in.store("mail.send.accepted."+id, body{})
@@ -179,7 +179,7 @@ func TestRequestsAreFoundByOrderNumberAndAddress(t *testing.T) {
 	in.store("mail.delivery.summary.plain", body{})
 	in.store("mail.delivery.delivered.unmatched", to("ANN@example.com", "plain", "other"))
 	in.store("mail.delivery.delivered.unmatched", to("joann@example.com"))
-	find := func(word string, secrets ...*mailbox.Secret) (names []string, all Finding) {
+	find := func(word string, secrets ...*mailkey.Secret) (names []string, all Finding) {
 		in.t.Helper()
 		found, err := in.Find(t.Context(), word, &bus.Secrets{Conn: in.Conn, Given: secrets}, time.Time{}, bus.Known{})
 		if err != nil {

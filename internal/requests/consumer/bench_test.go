@@ -22,7 +22,7 @@ import (
 	"errand/internal/requests/hold"
 	mailing "errand/internal/requests/send"
 	"errand/internal/sandbox/devkit/devtest"
-	"errand/internal/wire/mailbox"
+	"errand/internal/wire/mailkey"
 	"errand/pkg/clients"
 	"errand/pkg/clients/mail"
 	"errand/pkg/clients/mandate"
@@ -72,7 +72,7 @@ var mails = work{bus.SendQueue, messages.Send.Requested(),
 			Open: func(context.Context, messages.ObjectRef) (io.Reader, int64, error) {
 				return nil, 0, errors.ErrUnsupported
 			},
-			Secret: mailbox.NewSecret("bench")}).Handle, mailing.Ended)
+			Secret: mailkey.NewSecret("bench")}).Handle, mailing.Ended)
 	}}
 
 // settle publishes n requests and settles them, between begin and end. The broker runs in

@@ -27,7 +27,7 @@ import (
 	"errand/internal/requests/admission"
 	"errand/internal/requests/attempt"
 	"errand/internal/retry"
-	"errand/internal/wire/mailbox"
+	"errand/internal/wire/mailkey"
 	"errand/pkg/clients/mail"
 	"errand/pkg/messages"
 )
@@ -41,7 +41,7 @@ type Handler struct {
 	MaxRecipients int // of one request; 0 for any number
 
 	// Secret makes the keys of addresses by which readers of the sending log find a call's rows.
-	Secret *mailbox.Secret
+	Secret *mailkey.Secret
 	// Open opens the object that holds a recipient list. fs.ErrNotExist means that there
 	// is no such object with that digest. It returns the object's size, too.
 	Open func(context.Context, messages.ObjectRef) (io.Reader, int64, error)

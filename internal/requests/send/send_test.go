@@ -17,7 +17,7 @@ import (
 	"errand/internal/requests/attempt"
 	"errand/internal/requests/hold"
 	"errand/internal/retry"
-	"errand/internal/wire/mailbox"
+	"errand/internal/wire/mailkey"
 	"errand/pkg/clients"
 	"errand/pkg/clients/mail"
 	"errand/pkg/messages"
@@ -127,7 +127,7 @@ func handler(t testing.TB, u http.RoundTripper) *Handler {
 	}
 	return &Handler{Upstream: api,
 		Caller: &attempt.Caller{Policy: retry.Policy{Tries: 1}, Timeout: time.Minute, Slots: admission.NewSlots(8)},
-		Size:   1000, Parallel: 4, MaxRecipients: 5_000_000, Secret: mailbox.NewSecret("secret")}
+		Size:   1000, Parallel: 4, MaxRecipients: 5_000_000, Secret: mailkey.NewSecret("secret")}
 }
 
 func many(n int) []string {
@@ -208,13 +208,13 @@ func TestACallsKeysFindItsRecipientsInAnyCase(t *testing.T) {
 		if _, err := h.Handle(t.Context(), r); err != nil {
 			t.Fatal(err)
 		}
-		var from mailbox.Key
-		var keys []mailbox.Key
+		var from mailkey.Key
+		var keys []mailkey.Key
 		for _, called := range log.keys {
-			sender, of := mailbox.Parties(called.Keys)
+			sender, of := mailkey.Parties(called.Keys)
 			from, keys = sender, append(keys, of...)
 		}
-		want := []mailbox.Key{h.Secret.KeyOf(to[1]), h.Secret.KeyOf(to[1]), h.Secret.KeyOf(to[2]), h.Secret.KeyOf("carl@example.test")}
+		want := []mailkey.Key{h.Secret.KeyOf(to[1]), h.Secret.KeyOf(to[1]), h.Secret.KeyOf(to[2]), h.Secret.KeyOf("carl@example.test")}
 		slices.Sort(keys) // batches are sent in any order
 		slices.Sort(want)
 		if from != h.Secret.KeyOf("shop@example.test") || !slices.Equal(keys, want) {

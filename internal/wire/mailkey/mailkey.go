@@ -1,60 +1,21 @@
-package mailbox
+// Package mailkey represents mail addresses where they must not be stored.
+package mailkey
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"strconv"
-	"strings"
 
 	"github.com/dchest/siphash"
 
-	"errand/internal/wire"
+	"errand/internal/wire/mailbox"
 )
 
 // Key represents an address where the address itself must not be stored: 8 bytes that a
 // Secret makes of it; 0 means no address.
 type Key uint64
-
-// fold is a bare address with the local part in lower case.
-func fold(address string) string {
-	at := max(0, strings.LastIndexByte(address, '@'))
-	if lower := wire.Fold(address[:at]); lower != address[:at] {
-		return lower + address[at:]
-	}
-	return address
-}
-
-// bare is the address in a mailbox; what holds none stays as it is. A dot at the end of
-// the domain is not an address to net/mail, nor are some display names that are in use, such
-// as one with a comma and without quotes.
-func bare(mailbox string) string {
-	if address, err := Parse(mailbox); err == nil {
-		return address
-	}
-	inner := strings.TrimRight(mailbox, " ")
-	if before, found := strings.CutSuffix(inner, ">"); found {
-		inner = before[strings.LastIndexByte(before, '<')+1:]
-	}
-	if address, err := Parse(strings.TrimSuffix(inner, ".")); err == nil {
-		return address
-	}
-	return mailbox
-}
-
-// Fold is the same for every spelling of a mailbox; false for a text that is not one.
-func Fold(mailbox string) (string, bool) {
-	if len(mailbox) > Longest {
-		return "", false
-	}
-	address, err := Parse(bare(mailbox))
-	if err != nil {
-		return "", false
-	}
-	return string(Append(nil, fold(address))), true
-}
 
 // MarshalText writes 16 hexadecimal digits: as a number it would lose some in JavaScript.
 func (k Key) MarshalText() ([]byte, error) { return k.append(make([]byte, 0, 2*keySize)), nil }
@@ -128,48 +89,13 @@ func Parties(list []byte) (from Key, to []Key) {
 	return 0, nil
 }
 
-// KeyOf returns the key of a mailbox, which may have a display name; 0 for "". It is the same
+// KeyOf returns the key of an address, which may have a display name; 0 for "". It is the same
 // for all spellings of an address: in any case, the local part included, with quotes or
 // without where none are needed, with the domain in Unicode or in ASCII, with or without a
 // dot at its end. Two recipients of one request may have the same key.
-func (s *Secret) KeyOf(mailbox string) Key {
-	if mailbox == "" {
+func (s *Secret) KeyOf(address string) Key {
+	if address == "" {
 		return 0
 	}
-	text := plain(make([]byte, 0, 64), mailbox) // longer than nearly all, and on the stack
-	if len(text) == 0 {
-		text = Append(nil, fold(bare(mailbox)))
-	}
-	return Key(siphash.Hash(s.k0, s.k1, text))
+	return Key(siphash.Hash(s.k0, s.k1, mailbox.Spelling(make([]byte, 0, 64), address))) // longer than nearly all, and on the stack
 }
-
-// plain appends the mailbox in its one spelling if its characters are those that nearly all have, else nothing: they make
-// no display name and no quotes, whatever their order.
-func plain(dst []byte, mailbox string) []byte {
-	at := false
-	for i := range len(mailbox) {
-		c := InAddress[mailbox[i]]
-		if c == 0 {
-			return nil
-		}
-		at = at || c == '@'
-		dst = append(dst, c)
-	}
-	if !at {
-		return nil
-	}
-	return bytes.TrimSuffix(dst, []byte("."))
-}
-
-// InAddress are the characters of an atom, the dot and the @, in lower case.
-var InAddress = func() (in [256]byte) {
-	for c := range in {
-		if lower := byte(c); isAtom[c] || c == '.' || c == '@' {
-			if 'A' <= lower && lower <= 'Z' {
-				lower += 'a' - 'A'
-			}
-			in[c] = lower
-		}
-	}
-	return in
-}()

@@ -1,4 +1,4 @@
-package mailbox
+package mailkey
 
 import (
 	"encoding/json"
@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/dchest/siphash"
+	"errand/internal/wire/mailbox"
 )
 
 var testSecret = NewSecret("the secret of this test")
@@ -47,7 +47,7 @@ func TestSpellingsOfAnAddressHaveOneKey(t *testing.T) {
 	if key := testSecret.KeyOf(""); key != 0 {
 		t.Errorf("no address: %v", key)
 	}
-	if string(Append(nil, "Ann.Lee@example.com")) == string(Append(nil, "ann.lee@example.com")) {
+	if string(mailbox.Append(nil, "Ann.Lee@example.com")) == string(mailbox.Append(nil, "ann.lee@example.com")) {
 		t.Error("addresses that differ in the local part's case are taken for duplicates")
 	}
 }
@@ -82,17 +82,12 @@ func TestAKeyIsTheSipHashOfItsAddress(t *testing.T) {
 	}
 }
 
-// FuzzKeys makes a key of any text, and reads any bytes as a list of keys, and any text as a key.
+// FuzzKeys reads any bytes as a list of keys, and any text as a key.
 func FuzzKeys(f *testing.F) {
-	for _, data := range []string{"", "1", "12345678", "1234567890abcdef", "0000000000000000f", "-1", "+1", "0x1", "zz",
-		"Ann.Lee@Example.com", "ann@example.com.", "A..b@C_d..", "a@b@c.", "no-address.", "@", ".", "Ann <a@example.com.>"} {
+	for _, data := range []string{"", "1", "12345678", "1234567890abcdef", "0000000000000000f", "-1", "+1", "0x1", "zz"} {
 		f.Add([]byte(data))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		spelling := Append(nil, fold(bare(string(data))))
-		if got := testSecret.KeyOf(string(data)); len(data) > 0 && got != Key(siphash.Hash(testSecret.k0, testSecret.k1, spelling)) {
-			t.Fatalf("the key of %q is %v", data, got)
-		}
 		keys := Keys(data)
 		var list []byte
 		for _, k := range keys {
