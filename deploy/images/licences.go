@@ -121,6 +121,7 @@ var phrases = map[string]*regexp.Regexp{
 	"Apache-2.0":   regexp.MustCompile(`Apache License\s+Version 2\.0, January 2004`),
 	"BSD-2-Clause": regexp.MustCompile(`Redistribution and use in source and binary forms`),
 	"BSD-3-Clause": regexp.MustCompile(`(?s)Redistribution and use in source and binary forms.*Neither the name`),
+	"CC0-1.0":      regexp.MustCompile(`^Creative Commons Legal Code\s+CC0 1\.0 Universal`),
 	"ISC":          regexp.MustCompile(`Permission to use, copy, modify, and(/or)? distribute this software`),
 	"MIT":          regexp.MustCompile(`Permission is hereby granted, free of charge, to any person obtaining`),
 	"MPL-2.0":      regexp.MustCompile(`Mozilla Public License,? [Vv]ersion 2\.0`),

@@ -17,9 +17,6 @@ import (
 	"errand/internal/sandbox/devkit/devtest"
 )
 
-// filler is a stream that takes the room of the others.
-const filler = "FILLER"
-
 // The account, or the whole server, has no room while calls are under way: each program says at /readyz what the server
 // answers, for as long as that lasts; it stores its outcomes when there is room, and is ready again by itself.
 func TestNoRoomShowsInReadinessUntilThereIsSome(t *testing.T) {
@@ -70,7 +67,7 @@ func TestNoRoomShowsInReadinessUntilThereIsSome(t *testing.T) {
 // nearlyFill takes the room that the server has for files but for a few blocks, as to fill them all takes longer than a call. The
 // function it returns takes these too.
 func nearlyFill(t *testing.T, in *installation) func() (room func()) {
-	s, err := in.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: filler, Subjects: []string{"filler"}})
+	s, err := in.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "FILLER", Subjects: []string{"filler"}})
 	must(t, err)
 	fill := func() func() {
 		var full *jetstream.APIError
@@ -79,7 +76,7 @@ func nearlyFill(t *testing.T, in *installation) func() (room func()) {
 				t.Fatal(err)
 			}
 		}
-		return func() { noError(t, in.js.DeleteStream(t.Context(), filler)) }
+		return func() { noError(t, in.js.DeleteStream(t.Context(), "FILLER")) }
 	}
 	fill()
 	must(t, s.Purge(t.Context(), jetstream.WithPurgeSequence(4)))
