@@ -55,9 +55,8 @@ func TestNoRoomShowsInReadinessUntilThereIsSome(t *testing.T) {
 				in.waitOutcomes(p.events(), 2, time.Minute)
 				in.untilReady(program)
 				program.stop(time.Minute)
-				if succeeded, calls := in.count(p.good()), in.calls(p.call); succeeded != 2 || calls != 2 {
-					t.Errorf("%d of 2 succeeded, with %d calls: %v", succeeded, calls, in.subjects(p.events()))
-				}
+				succeeded, calls := in.count(p.good()), in.calls(p.call)
+				errorIf(t, succeeded != 2 || calls != 2, "%d of 2 succeeded, with %d calls: %v", succeeded, calls, in.subjects(p.events()))
 				equal(t, "requests left", in.unsettled(p.queue), 0)
 			})
 		}

@@ -180,6 +180,9 @@ func TestAProgramAnswersForItselfAlone(t *testing.T) {
 	for _, user := range []string{"ann", "olga", "console", "console-act", "eraser"} {
 		nc, _ := connectAs(t, n.URL, user)
 		all, err := bus.AskStatus(t.Context(), nc)
+		for try := 0; err == nil && len(all) < 3 && try < 60; try++ { // a busy machine answers some too late
+			all, err = bus.AskStatus(t.Context(), nc)
+		}
 		must(t, err)
 		for _, s := range all {
 			errorIf(t, s.Program != bus.CallbackReceiver, "%s sees the status of %s", user, s.Program)
