@@ -1,4 +1,4 @@
-// Package mailbox reads and compares addresses, and makes keys of them.
+// Package mailbox reads and compares addresses.
 package mailbox
 
 import (

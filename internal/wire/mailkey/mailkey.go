@@ -53,16 +53,20 @@ func Keys(list []byte) []Key {
 // Secret makes keys of addresses that nobody can try who does not have it: SipHash-2-4 (Aumasson and Bernstein, 2012) of the
 // address in one spelling, which is a keyed hash of 8 bytes.
 type Secret struct {
-	id     string
-	k0, k1 uint64
+	id string
+	// A pointer, since fmt prints unexported fields of unexported fields without asking their methods; of a pointer it prints the address.
+	key *key
 }
+
+// key is what SipHash takes.
+type key struct{ k0, k1 uint64 }
 
 // NewSecret makes one of a text that is long and random.
 func NewSecret(text string) *Secret {
 	sum := sha256.Sum256([]byte(text))
-	s := &Secret{k0: binary.LittleEndian.Uint64(sum[:]), k1: binary.LittleEndian.Uint64(sum[8:])}
+	s := &Secret{key: &key{binary.LittleEndian.Uint64(sum[:]), binary.LittleEndian.Uint64(sum[8:])}}
 	// Not of an address: those have an @ and no space outside quotes.
-	s.id = fmt.Sprintf("%08x", uint32(siphash.Hash(s.k0, s.k1, []byte("id of this secret"))))
+	s.id = fmt.Sprintf("%08x", uint32(siphash.Hash(s.key.k0, s.key.k1, []byte("id of this secret"))))
 	return s
 }
 
@@ -97,5 +101,5 @@ func (s *Secret) KeyOf(address string) Key {
 	if address == "" {
 		return 0
 	}
-	return Key(siphash.Hash(s.k0, s.k1, mailbox.Spelling(make([]byte, 0, 64), address))) // longer than nearly all, and on the stack
+	return Key(siphash.Hash(s.key.k0, s.key.k1, mailbox.Spelling(make([]byte, 0, 64), address))) // longer than nearly all, and on the stack
 }

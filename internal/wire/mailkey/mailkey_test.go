@@ -1,9 +1,12 @@
 package mailkey
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -77,8 +80,13 @@ func TestAKeyIsTheSipHashOfItsAddress(t *testing.T) {
 		!slices.Equal(keys, []Key{secret.KeyOf(to[0]), secret.KeyOf(to[1]), 0}) {
 		t.Errorf("got %v and %v of %x", from, keys, list)
 	}
-	if shown := fmt.Sprintf("%v %+v %s %#v", secret, secret, *secret, *secret); strings.Contains(shown, "the secret") {
-		t.Errorf("it is printed: %s", shown)
+	type within struct{ secret Secret } // fmt does not ask the methods of what is in an unexported field
+	key := sha256.Sum256([]byte("the secret of this test"))
+	shown := fmt.Sprintf("%v %+v %s %#v %d %d", secret, secret, *secret, *secret, within{*secret}, &within{*secret})
+	for _, half := range [][]byte{key[:8], key[8:16]} {
+		if number := strconv.FormatUint(binary.LittleEndian.Uint64(half), 10); strings.Contains(shown, number) {
+			t.Errorf("it is printed: %s", shown)
+		}
 	}
 }
 
