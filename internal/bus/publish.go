@@ -26,6 +26,7 @@ type Publisher struct {
 
 	mu     sync.Mutex
 	faults map[string]storeFault // of the streams that did not store, until they do
+	wait   time.Duration         // see TriesEvery
 }
 
 type storeFault struct {
@@ -73,7 +74,8 @@ func (p *Publisher) note(stream string, err error) {
 func (p *Publisher) Faults() map[string]string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	maps.DeleteFunc(p.faults, func(_ string, f storeFault) bool { return time.Since(f.at) > retry.Refused })
+	lasts := max(retry.Refused, 2*p.wait)
+	maps.DeleteFunc(p.faults, func(_ string, f storeFault) bool { return time.Since(f.at) > lasts })
 	faults := map[string]string{}
 	for stream, f := range p.faults {
 		faults[stream] = f.Error()
@@ -82,6 +84,20 @@ func (p *Publisher) Faults() map[string]string {
 		}
 	}
 	return faults
+}
+
+// TriesEvery sets the longest wait until the program tries again what was refused. A fault lasts for two, and retry.Refused at least.
+func (p *Publisher) TriesEvery(wait time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.wait = wait
+}
+
+// Forget drops all faults, of a program that leaves writing to another replica.
+func (p *Publisher) Forget() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	clear(p.faults)
 }
 
 // Fault is Faults as a text, "" without one.

@@ -108,10 +108,19 @@ func (r *runtime) notWorked(found bus.Found) string {
 	return strings.Join(lines, "\n")
 }
 
+// triesEvery says how long the program may wait until it tries again what NATS refused: it counts for so long.
+func (r *runtime) triesEvery(wait time.Duration) {
+	r.publisher.TriesEvery(wait)
+	r.rights.mu.Lock()
+	defer r.rights.mu.Unlock()
+	r.rights.wait = wait
+}
+
 // rights are the permissions that the program's NATS user lacks. A missing one can look like a server that does not answer.
 type rights struct {
 	mu      sync.Mutex
 	missing map[string]time.Time // when the servers last said so
+	wait    time.Duration        // the longest until one is used again
 }
 
 // watch notes what the servers refuse on nc from now on, until it reconnects: permissions may have changed.
@@ -182,7 +191,8 @@ func withoutIDs(subject string) string {
 func (r *rights) fault() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	maps.DeleteFunc(r.missing, func(_ string, at time.Time) bool { return time.Since(at) > retry.Refused })
+	lasts := max(retry.Refused, 2*r.wait)
+	maps.DeleteFunc(r.missing, func(_ string, at time.Time) bool { return time.Since(at) > lasts })
 	if len(r.missing) == 0 {
 		return ""
 	}

@@ -48,6 +48,7 @@ func (p *LogPoller) Run(ctx context.Context) error {
 		return err
 	}
 	defer r.close()
+	r.triesEvery(max(p.Interval, p.RetryMax))
 	if secrets, err = r.recipientSecrets(ctx, secrets, 3); err != nil {
 		return err
 	}

@@ -48,6 +48,7 @@ func (p *TransactionPoller) Run(ctx context.Context) error {
 		return err
 	}
 	defer r.close()
+	r.triesEvery(max(p.Interval, p.RetryMax))
 	api, _, err := connect(r, &p.Common, &p.MandateAPI, 3, r.limit(ctx, &p.Common)) // for a sweep, a look-up and a callback at once
 	if err != nil {
 		return err

@@ -32,7 +32,7 @@ const (
 	Stranded        = 2 * time.Minute        // for how long a queue's consumer must seem to have forgotten requests until that counts
 	StartOver       = time.Hour              // the pause before a queue is started over again that this did not help
 	Overdue         = time.Minute            // the pause between two looks for schedules that the servers did not keep, and how late these are
-	Refused         = 2 * time.Minute        // how long a refused write or permission counts: longer than any wait until it is tried again
+	Refused         = 2 * time.Minute        // how long a refused write or permission counts at least: longer than any wait but a setting
 	FeedHeartbeat   = time.Second            // how often a reader learns that there is nothing new. Servers accept no other.
 	Suppressions    = 2 * time.Second        // the pause between two looks for addresses that have bounced
 	Suppressed      = time.Minute            // how old the last such look may be until that is worth a note

@@ -225,3 +225,42 @@ func TestOneThatResignedFollowsTheNext(t *testing.T) {
 		t.Errorf("the standby learned %d events of the 6 that were stored since", len(all))
 	}
 }
+
+// What a poller could not store is for the one that leads after it: a standby has no fault, however seldom it tries.
+func TestAStandbyHasNoFaultOfAStream(t *testing.T) {
+	_, nc := devtest.Provisioned(t)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := bus.NewPublisher(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.TriesEvery(time.Hour)
+	standby, leader := sink.New(js, p, "/test", sink.SendingLog), newSink(t, nc)
+	s, err := js.Stream(t.Context(), bus.MailDeliveries)
+	if err != nil {
+		t.Fatal(err)
+	}
+	room := s.CachedInfo().Config
+	full := room
+	full.MaxBytes = 1
+	for _, config := range []jetstream.StreamConfig{full, room} {
+		if _, err := js.UpdateStream(t.Context(), config); err != nil {
+			t.Fatal(err)
+		}
+		if config.MaxBytes == 1 && (standby.Lead(t.Context()) == nil || p.Fault() == "") {
+			t.Fatalf("it leads in a full stream, or says %q", p.Fault())
+		}
+		ledIs(t, standby, false, time.Second)
+	}
+	if p.Fault() == "" {
+		t.Error("nobody leads, and what it could not store is forgotten")
+	}
+	learn(t, leader)
+	ledIs(t, standby, true, time.Second)
+	if why := p.Fault(); why != "" {
+		t.Errorf("another one leads, and it says %q", why)
+	}
+}

@@ -86,6 +86,7 @@ func (s *Store) Led(ctx context.Context) (bool, error) {
 		switch {
 		case err == nil:
 			s.turn, s.token = 0, 0
+			s.events.Publisher.Forget() // the other one stores it, or says why not
 			if read, err := strconv.ParseInt(string(answer.Data), 10, 64); err == nil && read > s.ReadSince.Load() {
 				s.ReadSince.Store(read)
 			}
