@@ -77,15 +77,10 @@ func HoldOf(programs []ProgramStatus, op messages.Operation) (program string, he
 
 // NotStored is why what a call of an operation needs is not stored, as its program reports; "" when it is.
 func NotStored(programs []ProgramStatus, op messages.Operation) string {
-	needed := []string{EventsOf(op)}
-	if op == messages.Send { // its recipients' keys
-		needed = append(needed, MailDeliveries)
-	}
+	stream := EventsOf(op)
 	for _, p := range programs {
-		for _, stream := range needed {
-			if why := p.NotStored[stream]; why != "" && p.Program == ProgramOf(op) {
-				return notStored(stream, why)
-			}
+		if why := p.NotStored[stream]; why != "" && p.Program == ProgramOf(op) {
+			return notStored(stream, why)
 		}
 	}
 	return ""

@@ -193,7 +193,7 @@ func TestStuckSaysWhyEachRequestWaits(t *testing.T) {
 		}
 	}
 	for _, other := range []bus.ProgramStatus{{Program: "log-poller", NotStored: full.NotStored},
-		{Program: "mail-consumer", NotStored: map[string]string{bus.DeadLetters: "it is full"}}} {
+		{Program: "mail-consumer", NotStored: map[string]string{bus.DeadLetters: "it is full", bus.MailDeliveries: "it is full"}}} {
 		if got := stuck(other)[3]; got != orphaned {
 			t.Errorf("while %v: %q", other, got)
 		}
