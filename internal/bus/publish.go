@@ -69,8 +69,8 @@ func (p *Publisher) note(stream string, err error) {
 	}
 }
 
-// Faults are the streams that did not store the last message, and why, in the server's words where it has some. What was not tried
-// again for a while is no fault: another replica may have stored it, as another poller leads or has the request.
+// Faults are the streams that did not store the last message, and why, in the server's words where it has some. A fault ends
+// too once nobody has tried again for a while: another poller may lead now, or another replica may have the request.
 func (p *Publisher) Faults() map[string]string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

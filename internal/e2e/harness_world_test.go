@@ -333,7 +333,7 @@ func (in *installation) untilReady(p *process) {
 			in.t.Logf("%s says: %s", p.name, page)
 		}
 	}()
-	in.until(p.name+" to be ready", busy+retry.Refused, p.says(http.StatusOK)) // of what it does not write any more, too
+	in.until(p.name+" to be ready", busy+retry.Refused, p.says(http.StatusOK)) // a fault lasts so long when nobody tries again
 }
 
 // wantOnce wants n requests, each delivered once, called once and ended once.

@@ -26,7 +26,7 @@ type answers func(*http.Request) (*http.Response, error)
 
 func (a answers) RoundTrip(r *http.Request) (*http.Response, error) { return a(r) }
 
-// A poller that sweeps every five minutes tries no more often to store: what it cannot store shows all the time between.
+// A poller that sweeps every five minutes also tries to store only that often. Between two tries its fault must still show.
 func TestAFaultOfAStreamLastsWhileAPollerTriesSeldom(t *testing.T) {
 	devtest.InBubble(t, func(t *testing.T, n *devkit.NATS, nc *nats.Conn) {
 		js, err := jetstream.New(nc)

@@ -33,6 +33,12 @@ import (
 // newSink opens another sink over nc.
 func newSink(t testing.TB, nc *nats.Conn) *sink.Store {
 	t.Helper()
+	s, _ := newSinkAndPublisher(t, nc)
+	return s
+}
+
+func newSinkAndPublisher(t testing.TB, nc *nats.Conn) (*sink.Store, *bus.Publisher) {
+	t.Helper()
 	js, err := jetstream.New(nc)
 	if err != nil {
 		t.Fatal(err)
@@ -41,8 +47,7 @@ func newSink(t testing.TB, nc *nats.Conn) *sink.Store {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := sink.New(js, p, "/errand/test", sink.SendingLog)
-	return d
+	return sink.New(js, p, "/errand/test", sink.SendingLog), p
 }
 
 func idOf(n int) (id sweep.ID) {

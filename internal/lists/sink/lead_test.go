@@ -233,12 +233,9 @@ func TestAStandbyHasNoFaultOfAStream(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := bus.NewPublisher(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	standby, p := newSinkAndPublisher(t, nc)
 	p.TriesEvery(time.Hour)
-	standby, leader := sink.New(js, p, "/test", sink.SendingLog), newSink(t, nc)
+	leader := newSink(t, nc)
 	s, err := js.Stream(t.Context(), bus.MailDeliveries)
 	if err != nil {
 		t.Fatal(err)
